@@ -1,0 +1,23 @@
+# One file, two images: `web` is small and has no torch, `worker` runs device, API and CPU workers, beat and Flower.
+FROM python:3.11-slim AS base
+ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN useradd --create-home --uid 10001 assay && mkdir -p /assay/data && chown -R assay /assay
+WORKDIR /assay
+COPY requirements/ requirements/
+
+FROM base AS web
+RUN pip install -r requirements/web.txt
+COPY config/ config/
+COPY tasks/ tasks/
+COPY web/ web/
+USER assay
+EXPOSE 6006
+CMD ["gunicorn", "--config", "web/gunicorn_config.py", "web.wsgi:app"]
+
+FROM base AS worker
+RUN pip install -r requirements/workers.txt
+COPY config/ config/
+COPY tasks/ tasks/
+COPY workers/ workers/
+USER assay
+CMD ["python", "-m", "workers.launch", "device"]

@@ -1,0 +1,48 @@
+PYTHON ?= python3
+BIN := .venv/bin
+export PYTHONUNBUFFERED := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help up test test-slow check format lock docs clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+up: .venv/.local ## set up and start the whole system on this machine; Ctrl-C stops it
+	@$(BIN)/python -m workers.up
+
+test: .venv/.dev ## set up and run all tests, against a Redis they start themselves
+	@$(BIN)/python -m pytest $(TESTS)
+
+test-slow: .venv/.dev ## the long versions of the fault and load tests
+	@$(BIN)/python -m pytest -m slow
+
+check: .venv/.dev ## lint, format and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy config tasks web workers
+	@$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+	@$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+
+format: .venv/.dev ## rewrite the code in house format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lock: .venv/.dev ## pin all requirements anew
+	@PATH="$(CURDIR)/$(BIN):$$PATH" requirements/lock.sh
+
+docs: .venv/.dev ## write the table of docs/settings.md anew
+	@$(BIN)/python -m config.settings --write docs/settings.md
+
+clean: ## remove the environment and caches; the data folder stays
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.venv/.made:
+	@command -v $(PYTHON) >/dev/null || { echo "Assay needs Python 3.11 or newer, and there is no $(PYTHON) here: install it, or say where it is: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) config/preflight.py
+	@rm -rf .venv && $(PYTHON) -m venv .venv && touch $@
+
+.venv/.%: requirements/%.txt | .venv/.made
+	@echo "Installing requirements/$*.txt into .venv (some minutes the first time) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $< || { $(BIN)/python config/preflight.py && echo "The packages could not be installed: pip says why above. Run the same command again when that is mended." >&2; exit 1; }
+	@touch $@

@@ -1,0 +1,31 @@
+"""One log format for every process: time, level, process, logger, message, to standard error."""
+
+import logging
+import logging.config
+from typing import Any
+
+_FORMAT = "%(asctime)s %(levelname)-7s {process} %(name)s: %(message)s"
+
+
+def logging_config(process: str, level: str) -> dict[str, Any]:
+    """The dictConfig form, which gunicorn takes too."""
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"line": {"format": _FORMAT.format(process=process.replace("%", "%%"))}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "root": {"level": level, "handlers": ["stderr"]},
+        "loggers": {
+            # Both say at INFO, for every task and request, what the events and the access log say already.
+            "celery.worker.strategy": {"level": "WARNING"},
+            "celery.app.trace": {"level": "WARNING"},
+            # gunicorn brings handlers of its own; its lines should look like ours.
+            "gunicorn.error": {"handlers": [], "propagate": True},
+        },
+    }
+
+
+def configure_logging(process: str, level: str) -> None:
+    """Set up this process's logging. Called once, by entry points."""
+    logging.config.dictConfig(logging_config(process, level))
+    logging.captureWarnings(True)

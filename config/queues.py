@@ -1,0 +1,55 @@
+"""The names of queues and priorities: one per device slot, and two shared ones."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from kombu import Exchange, Queue
+
+API = "api"
+CPU = "cpu"
+
+Priority = Literal["interactive", "normal", "bulk"]
+#: From first served to last.
+PRIORITIES: tuple[Priority, ...] = ("interactive", "normal", "bulk")
+
+_DEVICE_QUEUE = re.compile(r"gpu\.([a-z0-9][a-z0-9-]{0,62})\.(0|[1-9][0-9]{0,3})")
+
+
+class UnknownQueue(ValueError):
+    """There is no queue of that name."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Slot:
+    """One place for a device worker on one host."""
+
+    node: str
+    index: int
+
+
+def queue_for(slot: Slot) -> str:
+    return f"gpu.{slot.node}.{slot.index}"
+
+
+def slot_of(queue: str) -> Slot | None:
+    """The slot whose queue this is; None for the shared queues."""
+    if queue in (API, CPU):
+        return None
+    if not (match := _DEVICE_QUEUE.fullmatch(queue)):
+        raise UnknownQueue(f"There is no queue {queue!r}: queues are api, cpu and gpu.<node>.<slot>, e.g. gpu.node1.0.")
+    return Slot(match[1], int(match[2]))
+
+
+def declare(queue: str, broker_url: str) -> Queue:
+    """The queue as Celery is told of it. Unknown names are refused here, so none is ever made by a slip."""
+    slot_of(queue)
+    # On the default exchange a queue needs no binding: Redis then holds nothing but the list itself.
+    arguments = {"x-max-priority": len(PRIORITIES) - 1} if broker_url.startswith("amqp") else None
+    return Queue(queue, Exchange(""), routing_key=queue, queue_arguments=arguments)
+
+
+def message_priority(priority: Priority, broker_url: str) -> int:
+    """The broker's number: Redis serves 0 first, RabbitMQ serves it last."""
+    rank = PRIORITIES.index(priority)
+    return len(PRIORITIES) - 1 - rank if broker_url.startswith("amqp") else rank

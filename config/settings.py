@@ -1,0 +1,202 @@
+"""Every setting of Assay, read from `ASSAY_*` variables by `load_settings()`.
+
+Only entry points call it (`web/wsgi.py`, `workers/main.py`, `workers/launch.py`, ...); all else is handed the result.
+`python -m config.settings` prints the table that docs/settings.md holds; `make docs` writes it there.
+"""
+
+import difflib
+import os
+import re
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PREFIX = "ASSAY_"
+NODE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+SLOTS = re.compile(r"(cpu:)?[1-9][0-9]{0,3}")
+
+
+class SettingsError(Exception):
+    """A setting has a value that cannot be used."""
+
+
+def default_node() -> str:
+    """This host's name in the form a queue name allows."""
+    return re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().lower()).strip("-")[:63] or "node"
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
+
+    redis_url: str = Field(
+        "redis://127.0.0.1:6379/0",
+        description="Redis that holds the state: jobs, leases, the worker registry. Must not evict (`noeviction`).",
+    )
+    broker_url: str = Field(
+        default_factory=lambda data: data["redis_url"],
+        description="What Celery's queues live in: Redis, or RabbitMQ (`amqp://`).",
+    )
+    cache_url: str = Field(
+        default_factory=lambda data: data["redis_url"],
+        description="Redis that holds cached results; may evict.",
+    )
+    node: str = Field(
+        default_factory=default_node,
+        description="Stable name of this host in queue names (`gpu.<node>.<n>`): lower case, digits and dashes.",
+    )
+    slots: str = Field(
+        "",
+        description="How many device workers this host runs: `N`, or `cpu:N` to leave its GPUs alone. "
+        "Empty: one per GPU, or two CPU slots where there is none.",
+    )
+    host: str = Field("127.0.0.1", description="Address the API listens on.")
+    port: int = Field(6006, ge=1, le=65535, description="Port the API and the dashboard listen on.")
+    web_processes: int = Field(1, ge=1, le=64, description="gunicorn processes of the API.")
+    web_threads: int = Field(32, ge=1, le=1024, description="Threads of each gunicorn process.")
+    flower_host: str = Field("127.0.0.1", description="Address Flower listens on.")
+    flower_port: int = Field(5555, ge=1, le=65535, description="Port Flower listens on.")
+    flower_basic_auth: str = Field("", description="`user:password` for Flower. Empty: no password, loopback only.")
+    api_workers_min: int = Field(1, ge=0, le=256, description="API worker processes kept running on this host.")
+    api_workers_max: int = Field(2, ge=1, le=256, description="API worker processes at most, when work is queued.")
+    api_threads: int = Field(16, ge=1, le=512, description="Tasks one API worker process runs at a time.")
+    cpu_workers_min: int = Field(1, ge=0, le=256, description="CPU worker processes kept running on this host.")
+    cpu_workers_max: int = Field(2, ge=1, le=256, description="CPU worker processes at most, when work is queued.")
+    cpu_children: int = Field(
+        1, ge=1, le=256, description="Tasks one CPU worker process runs at a time (its children)."
+    )
+    scale_down_idle_s: float = Field(
+        60.0, gt=0, description="Seconds an API or CPU worker above the minimum stays idle before it is stopped."
+    )
+    heartbeat_s: float = Field(1.0, gt=0, le=60, description="Seconds between two heartbeats of a worker.")
+    heartbeat_ttl_s: float = Field(
+        6.0, gt=0, le=600, description="Seconds after its last heartbeat when a worker counts as gone."
+    )
+    stop_grace_s: float = Field(
+        30.0, gt=0, description="Seconds a worker may take to finish its running chunk when it is told to stop."
+    )
+    visibility_timeout_s: int = Field(
+        7200, ge=60, description="Seconds after which the broker delivers an unacknowledged message again."
+    )
+    data_dir: Path = Field(
+        Path("data"), description="Folder for what this host keeps: embedded Redis, beat's schedule, logs."
+    )
+    embedded_cache_mb: int = Field(256, ge=16, description="Memory of the cache Redis that `make up` starts.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least level that is logged.")
+
+    @field_validator("redis_url", "cache_url")
+    @classmethod
+    def _is_redis_url(cls, value: str) -> str:
+        if not value.startswith(("redis://", "rediss://")):
+            raise ValueError("must start with redis:// or rediss://")
+        return value
+
+    @field_validator("broker_url")
+    @classmethod
+    def _is_broker_url(cls, value: str) -> str:
+        if not value.startswith(("redis://", "rediss://", "amqp://", "amqps://")):
+            raise ValueError("must start with redis://, rediss://, amqp:// or amqps://")
+        return value
+
+    @field_validator("node")
+    @classmethod
+    def _is_node_name(cls, value: str) -> str:
+        if not NODE_NAME.fullmatch(value):
+            raise ValueError("must be lower-case letters, digits and dashes, 63 at most, e.g. node1")
+        return value
+
+    @field_validator("slots")
+    @classmethod
+    def _is_slots(cls, value: str) -> str:
+        if value and not SLOTS.fullmatch(value):
+            raise ValueError("must be a number of workers such as 4, or cpu:4")
+        return value
+
+    @field_validator("flower_basic_auth")
+    @classmethod
+    def _is_user_and_password(cls, value: str) -> str:
+        if value and not all(value.partition(":")):
+            raise ValueError("must be user:password")
+        return value
+
+    @model_validator(mode="after")
+    def _bounds_agree(self) -> Self:
+        for low, high in (
+            ("api_workers_min", "api_workers_max"),
+            ("cpu_workers_min", "cpu_workers_max"),
+            ("heartbeat_s", "heartbeat_ttl_s"),
+        ):
+            if getattr(self, low) > getattr(self, high):
+                raise ValueError(f"{variable(low)} must not be greater than {variable(high)}")
+        return self
+
+
+def variable(field: str) -> str:
+    """The environment variable of a field."""
+    return PREFIX + field.upper()
+
+
+def load_settings(**given: Any) -> Settings:
+    """Settings from the environment; `given` fields win. Raises SettingsError with one line per mistake."""
+    mistakes = _unknown_variables(os.environ)
+    try:
+        settings = Settings(**given)
+    except ValidationError as error:
+        mistakes += [
+            _sentence(detail["loc"], detail["msg"], detail.get("input"))
+            for detail in error.errors()
+            if detail["type"] != "default_factory_not_called"  # follows from another field's mistake
+        ]
+    if mistakes:
+        raise SettingsError("\n".join(mistakes))
+    return settings
+
+
+def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    known = [variable(name) for name in Settings.model_fields]
+    lines = []
+    for name in environment:
+        if name.startswith(PREFIX) and name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else "docs/settings.md lists all."
+            lines.append(f"{name} is not a setting; {hint}")
+    return lines
+
+
+def _sentence(location: tuple[int | str, ...], message: str, value: object) -> str:
+    message = message.removeprefix("Value error, ")
+    if not location:  # the message of a check over several fields names them itself
+        return message
+    # URLs may hold passwords: never shown.
+    shown = "" if "url" in str(location[0]) or "auth" in str(location[0]) else f" (it is {value!r})"
+    return f"{variable(str(location[0]))}: {message[0].lower()}{message[1:]}{shown}"
+
+
+_DERIVED = {"broker_url": "`ASSAY_REDIS_URL`", "cache_url": "`ASSAY_REDIS_URL`", "node": "the host name"}
+
+
+def as_markdown() -> str:
+    """All settings as a table, for docs/settings.md."""
+    rows = ["| variable | default | meaning |", "|---|---|---|"]
+    for name, field in Settings.model_fields.items():
+        default = _DERIVED.get(name) or (f"`{field.default}`" if field.default != "" else "empty")
+        rows.append(f"| `{variable(name)}` | {default} | {field.description} |")
+    return "\n".join(rows) + "\n"
+
+
+def write_table(page: Path) -> None:
+    """Replace the table of a Markdown page by today's."""
+    text = page.read_text()
+    start, end = text.index("| variable |"), text.rindex("|\n") + 2
+    page.write_text(text[:start] + as_markdown() + text[end:])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--write"]:
+        write_table(Path(sys.argv[2]))
+    else:
+        print(as_markdown(), end="")

@@ -1,0 +1,41 @@
+"""The one error tree. A class's docstring is its default message; its place in the tree says what to do.
+
+AssayError
+├── Retryable              try again, nothing is wrong with the request
+│   ├── RedisUnavailable   Redis is away, full, loading, or cannot write
+│   └── BrokerUnavailable  no message can be sent or counted
+└── Permanent              trying again changes nothing
+    ├── RedisRefused       Redis wants a password, or grants too little
+    └── WorkerNameTaken    another live worker holds this name
+"""
+
+
+class AssayError(Exception):
+    """Something went wrong in Assay."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+
+
+class Retryable(AssayError):
+    """This failed for now; the same request may succeed later."""
+
+
+class RedisUnavailable(Retryable):
+    """Redis does not answer."""
+
+
+class BrokerUnavailable(Retryable):
+    """The broker does not answer."""
+
+
+class Permanent(AssayError):
+    """This failed and will fail again."""
+
+
+class RedisRefused(Permanent):
+    """Redis refuses this user."""
+
+
+class WorkerNameTaken(Permanent):
+    """Another live worker holds this name."""

@@ -1,0 +1,121 @@
+"""Who is there: every worker announces itself with a heartbeat that lapses within seconds.
+
+The record is the lock on the worker's name too: two live workers never share one.
+Dispatch, recovery and the dashboard read it; what a worker does with its jobs is not here.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, Self, cast
+
+from redis import Redis
+
+from config import keys
+from tasks.errors import WorkerNameTaken
+
+Pool = Literal["device", "api", "cpu", "beat"]
+State = Literal["starting", "ready", "stopping"]
+
+# KEYS  1 worker(name) hash    2 workers() set
+# ARGV  1 name  2 incarnation  3 launcher  4 lifetime in ms  5.. field, value, ...
+# Returns "" when announced, else "host pid" of the live worker that holds the name.
+# A launcher may replace its own worker at once: it starts a new one only after it has seen the old one end.
+_ANNOUNCE = """
+local holder = redis.call('HMGET', KEYS[1], 'incarnation', 'launcher', 'host', 'pid')
+if holder[1] and holder[1] ~= ARGV[2] and holder[2] ~= ARGV[3] then
+  return holder[3] .. ' ' .. holder[4]
+end
+if holder[1] and holder[1] ~= ARGV[2] then redis.call('DEL', KEYS[1]) end
+local now = redis.call('TIME')
+redis.call('HSET', KEYS[1], 'beat_at', now[1] .. '.' .. string.format('%06d', now[2]), unpack(ARGV, 5))
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+redis.call('SADD', KEYS[2], ARGV[1])
+return ''
+"""
+
+# KEYS  1 worker(name) hash    2 workers() set
+# ARGV  1 name  2 incarnation
+_LEAVE = """
+if redis.call('HGET', KEYS[1], 'incarnation') == ARGV[2] then
+  redis.call('DEL', KEYS[1])
+  redis.call('SREM', KEYS[2], ARGV[1])
+end
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One worker process as others see it. Times are the state Redis's clock."""
+
+    name: str
+    pool: Pool
+    node: str
+    host: str
+    pid: int
+    incarnation: str
+    """New at every start of the process."""
+    launcher: str
+    """The launcher that started it; new at every start of the launcher."""
+    queues: tuple[str, ...] = ()
+    concurrency: int = 1
+    slot: int | None = None
+    devices: tuple[str, ...] = ()
+    """What the worker is pinned to, as in CUDA_VISIBLE_DEVICES; empty for a CPU slot."""
+    versions: dict[str, str] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    state: State = "starting"
+    active: int = 0
+    """Tasks running now."""
+    beat_at: float = 0.0
+
+    def as_record(self) -> dict[str, str]:
+        return {name: json.dumps(value) for name, value in asdict(self).items() if name != "beat_at"} | {
+            plain: str(getattr(self, plain)) for plain in ("incarnation", "launcher", "host", "pid")
+        }
+
+    @classmethod
+    def from_record(cls, record: dict[str, str]) -> Self:
+        plain = {"incarnation", "launcher", "host"}
+        known = {each.name for each in fields(cls)}  # a newer worker may say more than this process knows
+        values: dict[str, Any] = {k: v if k in plain else json.loads(v) for k, v in record.items() if k in known}
+        for name in ("queues", "devices", "models"):
+            values[name] = tuple(values[name])
+        return cls(**values)
+
+
+class Registry:
+    def __init__(self, state: Redis, lifetime_s: float) -> None:
+        self._state = state
+        self._lifetime_ms = int(lifetime_s * 1000)
+        self._announce = state.register_script(_ANNOUNCE)
+        self._leave = state.register_script(_LEAVE)
+
+    def announce(self, worker: Worker) -> None:
+        """Write or renew the worker's record. Raises WorkerNameTaken when another live worker has the name."""
+        pairs = [text for pair in worker.as_record().items() for text in pair]
+        holder = self._announce(
+            keys=[keys.worker(worker.name), keys.workers()],
+            args=[worker.name, worker.incarnation, worker.launcher, self._lifetime_ms, *pairs],
+        )
+        if holder:
+            host, pid = holder.rsplit(" ", 1)
+            raise WorkerNameTaken(f"{worker.name} is held by a live worker (pid {pid} on {host}).")
+
+    def leave(self, worker: Worker) -> None:
+        """Take the record away, unless a newer worker of the same name has written its own."""
+        self._leave(keys=[keys.worker(worker.name), keys.workers()], args=[worker.name, worker.incarnation])
+
+    def get(self, name: str) -> Worker | None:
+        record = cast(dict[str, str], self._state.hgetall(keys.worker(name)))
+        return Worker.from_record(record) if record else None
+
+    def workers(self) -> list[Worker]:
+        """The live ones, by name."""
+        names = sorted(cast(set[str], self._state.smembers(keys.workers())))
+        pipeline = self._state.pipeline(transaction=False)
+        for name in names:
+            pipeline.hgetall(keys.worker(name))
+        records = dict(zip(names, pipeline.execute(), strict=True))
+        if lapsed := [name for name, record in records.items() if not record]:
+            self._state.srem(keys.workers(), *lapsed)
+        return [Worker.from_record(record) for record in records.values() if record]

@@ -1,0 +1,21 @@
+"""What a task may ask of the process that runs it. `workers` implements it; `tasks` never imports `workers`."""
+
+from collections.abc import Coroutine
+from typing import Any, Protocol, TypeVar
+
+from redis import Redis
+
+T = TypeVar("T")
+
+
+class Runtime(Protocol):
+    @property
+    def worker(self) -> str:
+        """The name of this worker, as in the registry."""
+
+    @property
+    def state(self) -> Redis:
+        """The state Redis."""
+
+    def run_async(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        """Run on the process's one asyncio loop and wait for the result; TimeoutError past the deadline."""

@@ -1,0 +1,1 @@
+"""How work is asked for: HTTP. Imports `tasks` and `config`, never `workers`, never torch."""

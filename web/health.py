@@ -1,0 +1,51 @@
+"""`/health`: this process answers. `/ready`: the whole system can take work, or what is missing."""
+
+from collections.abc import Callable
+from typing import Any
+
+from flask import Blueprint
+from redis import Redis
+
+from tasks.connections import explained
+from tasks.errors import AssayError
+from web.services import services
+
+blueprint = Blueprint("health", __name__)
+
+#: The pools without which some kind of job could never run.
+NEEDED_POOLS = ("device", "api", "cpu")
+
+
+@blueprint.get("/health")
+def health() -> tuple[str, dict[str, str]]:
+    return "ok", {"Content-Type": "text/plain; charset=utf-8"}
+
+
+@blueprint.get("/ready")
+def ready() -> tuple[dict[str, Any], int]:
+    settings, missing = services().settings, []
+    checks: list[Callable[[], list[str]]] = [
+        lambda: _ping(services().state, settings.redis_url),
+        _workers,
+    ]
+    if settings.cache_url != settings.redis_url:
+        checks.append(lambda: _ping(services().cache, settings.cache_url))
+    for check in checks:
+        try:
+            missing += check()
+        except AssayError as error:
+            missing.append(str(error))
+    missing = list(dict.fromkeys(missing))
+    return {"ready": not missing, "missing": missing}, 503 if missing else 200
+
+
+def _ping(client: Redis, url: str) -> list[str]:
+    with explained(url):
+        client.ping()
+    return []
+
+
+def _workers() -> list[str]:
+    with explained(services().settings.redis_url):
+        present = {worker.pool for worker in services().registry.workers() if worker.state == "ready"}
+    return [f"no {pool} worker is ready" for pool in NEEDED_POOLS if pool not in present]

@@ -1,0 +1,19 @@
+"""The pages for people. For now one: who is there and what waits."""
+
+from flask import Blueprint, render_template
+
+from web import fleet
+from web.services import services
+
+blueprint = Blueprint("pages", __name__)
+
+
+@blueprint.get("/")
+def overview() -> str:
+    settings = services().settings
+    return render_template(
+        "overview.html",
+        workers=services().registry.workers(),
+        queues=fleet.queues()["queues"],
+        flower_port=settings.flower_port,
+    )

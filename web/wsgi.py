@@ -1,0 +1,6 @@
+"""The web process as gunicorn finds it."""
+
+from config.settings import load_settings
+from web.app import create_app
+
+app = create_app(load_settings())

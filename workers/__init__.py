@@ -1,0 +1,1 @@
+"""What a process holds: devices, child processes, event loops. Imports `tasks` and `config`, never `web`."""

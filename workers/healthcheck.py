@@ -1,0 +1,30 @@
+"""`python -m workers.healthcheck POOL`: exit 0 when this host has a live worker of that pool. For containers."""
+
+import argparse
+import sys
+import urllib.request
+from collections.abc import Sequence
+
+from config.settings import Settings, load_settings
+from tasks.connections import connect
+from tasks.registry import Registry
+from workers.launch import POOLS
+
+
+def is_healthy(settings: Settings, pool: str) -> bool:
+    if pool == "flower":
+        host = "127.0.0.1" if settings.flower_host == "0.0.0.0" else settings.flower_host
+        with urllib.request.urlopen(f"http://{host}:{settings.flower_port}/healthcheck", timeout=5) as reply:
+            return bool(reply.status == 200)
+    workers = Registry(connect(settings.redis_url), settings.heartbeat_ttl_s).workers()
+    return any(worker.pool == pool and worker.node == settings.node and worker.state == "ready" for worker in workers)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m workers.healthcheck", description=__doc__)
+    parser.add_argument("pool", choices=POOLS)
+    return 0 if is_healthy(load_settings(), parser.parse_args(argv).pool) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,198 @@
+"""Start and keep the processes of one pool on this host.
+
+python -m workers.launch device            one worker per device slot, each pinned to its devices
+python -m workers.launch device --slot 3   only that slot
+python -m workers.launch api | cpu         as many workers as queued work asks for, within the settings' bounds
+python -m workers.launch beat | flower     one process
+"""
+
+import argparse
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from uuid import uuid4
+
+from config import queues
+from config.logging import configure_logging
+from config.settings import Settings, SettingsError, load_settings
+from tasks.app import create_celery
+from tasks.connections import connect, eviction_warning, explained, wait_for_redis
+from tasks.errors import AssayError, Permanent, Retryable
+from tasks.registry import Pool, Registry
+from workers.devices import PinnedSlot, take_inventory
+from workers.main import worker_name
+from workers.scaling import Bounds, Scaler, Start, Stop
+from workers.supervision import EXIT_MISCONFIGURED, EXIT_NAME_TAKEN, Command, Supervisor
+
+log = logging.getLogger("workers.launch")
+
+POOLS = ("device", "api", "cpu", "beat", "flower")
+#: Seconds between two looks at the queue when deciding on the number of workers.
+SCALE_INTERVAL_S = 1.0
+
+
+class Launcher:
+    def __init__(self, settings: Settings, supervisor: Supervisor) -> None:
+        self._settings = settings
+        self._supervisor = supervisor
+        self._id = uuid4().hex
+        self._registry = Registry(connect(settings.redis_url), settings.heartbeat_ttl_s)
+
+    def launch_devices(self, only: Sequence[int]) -> None:
+        inventory = take_inventory(self._settings, os.environ)
+        log.info("node %s: %s", self._settings.node, inventory.sentence)
+        if inventory.warning:
+            log.warning(inventory.warning)
+        known = {pinned.slot.index: pinned for pinned in inventory.slots}
+        if missing := [index for index in only if index not in known]:
+            raise Permanent(
+                f"Slot {missing[0]} does not exist: node {self._settings.node} has slots 0 to {len(known) - 1}. "
+                "ASSAY_SLOTS sets their number."
+            )
+        chosen = [known[index] for index in only] if only else list(inventory.slots)
+        if free := [pinned for pinned in chosen if self._is_free("device", pinned.slot.index)]:
+            for pinned in free:
+                self._supervisor.start(self._device_command(pinned))
+            self._supervisor.run()
+
+    def launch_scaled(self, pool: Pool, queue: str, bounds: Bounds) -> None:
+        if not self._is_free(pool, 0):
+            return
+        scaler, app = Scaler(bounds), create_celery(self._settings)
+        looked_at = 0.0
+
+        def tick() -> None:
+            nonlocal looked_at
+            if time.monotonic() - looked_at < SCALE_INTERVAL_S:
+                return
+            looked_at = time.monotonic()
+            try:
+                queued = app.queued(queue)
+                with explained(self._settings.redis_url):
+                    running = {index: self._registry.get(name) for index, name in self._indices(pool).items()}
+            except Retryable as error:  # the workers themselves say that Redis is away; scaling can wait
+                log.debug("not scaling: %s", error)
+                return
+            match scaler.decide(queued, running, looked_at):
+                case Start(index):
+                    log.info("%d chunks wait on %s: starting worker %d", queued, queue, index)
+                    self._supervisor.start(self._command(pool, index))
+                case Stop(index):
+                    log.info("worker %d of %s is idle: stopping it", index, queue)
+                    self._supervisor.stop(worker_name(pool, self._settings.node, index))
+
+        for index in range(bounds.least):
+            self._supervisor.start(self._command(pool, index))
+        self._supervisor.run(tick)
+
+    def launch_beat(self) -> None:
+        self._supervisor.start(self._command("beat", 0))
+        self._supervisor.run()
+
+    def launch_flower(self) -> None:
+        settings = self._settings
+        # By variables, not arguments: `ps` shows arguments to everybody.
+        environment = {
+            "FLOWER_ADDRESS": settings.flower_host,
+            "FLOWER_PORT": str(settings.flower_port),
+            "FLOWER_READ_ONLY": "true",
+        }
+        if settings.flower_basic_auth:
+            environment["FLOWER_BASIC_AUTH"] = settings.flower_basic_auth
+        argv = (sys.executable, "-m", "celery", "-A", "workers.celery", "flower")
+        self._supervisor.start(Command("flower", argv, environment))
+        self._supervisor.run()
+
+    def _indices(self, pool: Pool) -> dict[int, str]:
+        """Names of the workers of this pool that run or are about to, by index; not those told to stop."""
+        prefix = worker_name(pool, self._settings.node, 0).removesuffix("0")
+        return {
+            int(name.removeprefix(prefix)): name
+            for name, child in self._supervisor.children.items()
+            if not child.stopping
+        }
+
+    def _is_free(self, pool: Pool, index: int) -> bool:
+        """Whether this worker may be started here; says so if another launcher runs it already.
+
+        A record may be left by a worker that was killed just now: then it lapses while we wait.
+        """
+        name = worker_name(pool, self._settings.node, index)
+        deadline, said = time.monotonic() + self._settings.heartbeat_ttl_s + 1, False
+        while True:
+            with explained(self._settings.redis_url):
+                holder = self._registry.get(name)
+            if holder is None:
+                return True
+            if not said:
+                log.warning(
+                    "%s is registered by pid %d on %s; waiting to see if it lives", name, holder.pid, holder.host
+                )
+                said = True
+            if time.monotonic() > deadline or self._supervisor.pause(0.25):
+                log.error(
+                    "%s runs already (pid %d on %s): this launcher leaves it alone. "
+                    "Another host needs another ASSAY_NODE.",
+                    name,
+                    holder.pid,
+                    holder.host,
+                )
+                self._supervisor.failed[name] = EXIT_NAME_TAKEN
+                return False
+
+    def _device_command(self, pinned: PinnedSlot) -> Command:
+        return self._command("device", pinned.slot.index, pinned.environment())
+
+    def _command(self, pool: Pool, index: int, environment: dict[str, str] | None = None) -> Command:
+        argv = (sys.executable, "-m", "workers.main", pool, "--index", str(index), "--launcher", self._id)
+        return Command(worker_name(pool, self._settings.node, index), argv, environment or {})
+
+
+def run(settings: Settings, pool: str, slots: Sequence[int], supervisor: Supervisor) -> int:
+    supervisor.handle_signals()
+    if not wait_for_redis(settings.redis_url, supervisor.pause):
+        return 0
+    if warning := eviction_warning(settings.redis_url):
+        log.warning(warning)
+    launcher = Launcher(settings, supervisor)
+    launch: dict[str, Callable[[], None]] = {
+        "device": lambda: launcher.launch_devices(slots),
+        "api": lambda: launcher.launch_scaled(
+            "api", queues.API, Bounds(settings.api_workers_min, settings.api_workers_max, settings.scale_down_idle_s)
+        ),
+        "cpu": lambda: launcher.launch_scaled(
+            "cpu", queues.CPU, Bounds(settings.cpu_workers_min, settings.cpu_workers_max, settings.scale_down_idle_s)
+        ),
+        "beat": launcher.launch_beat,
+        "flower": launcher.launch_flower,
+    }
+    launch[pool]()
+    return max(supervisor.failed.values(), default=0)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m workers.launch", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pool", choices=POOLS)
+    parser.add_argument("--slot", type=int, action="append", default=[], help="device slot to run; may be repeated")
+    arguments = parser.parse_args(argv)
+    if arguments.slot and arguments.pool != "device":
+        parser.error(f"--slot goes with the device pool, not with {arguments.pool}")
+    try:
+        settings = load_settings()
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return EXIT_MISCONFIGURED
+    configure_logging(f"{arguments.pool}-launcher", settings.log_level)
+    try:
+        return run(settings, arguments.pool, arguments.slot, Supervisor(settings.stop_grace_s))
+    except AssayError as error:
+        log.error("%s", error)
+        return EXIT_MISCONFIGURED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""One Celery worker process, or beat. Started by `workers.launch`, with its devices already pinned.
+
+`python -m workers.main POOL --index N --launcher ID`; people use `python -m workers.launch`.
+"""
+
+import argparse
+import logging
+import os
+import platform
+import signal
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Any
+from uuid import uuid4
+
+from celery import signals
+from celery.exceptions import SecurityWarning
+from celery.worker import state as worker_state
+
+from config.logging import configure_logging
+from config.queues import API, CPU, Slot, queue_for
+from config.settings import Settings, SettingsError, load_settings
+from tasks.app import AssayCelery, create_celery
+from tasks.connections import connect, wait_for_redis
+from tasks.errors import Permanent, WorkerNameTaken
+from tasks.registry import Pool, Registry, Worker
+from workers.presence import Presence
+from workers.process_runtime import ProcessRuntime
+from workers.supervision import EXIT_MISCONFIGURED, EXIT_NAME_TAKEN
+
+log = logging.getLogger("workers.main")
+
+#: Distributions whose versions a worker reports.
+_REPORTED = ("celery", "redis", "torch", "transformers")
+
+
+def worker_name(pool: Pool, node: str, index: int) -> str:
+    """Unique among live workers. A device worker is named like its queue."""
+    return queue_for(Slot(node, index)) if pool == "device" else f"{pool}.{node}.{index}"
+
+
+def describe(settings: Settings, pool: Pool, index: int, launcher: str) -> Worker:
+    """This process as the registry will show it."""
+    queues = {"device": (queue_for(Slot(settings.node, index)),), "api": (API,), "cpu": (CPU,), "beat": ()}[pool]
+    concurrency = {"device": 1, "api": settings.api_threads, "cpu": settings.cpu_children, "beat": 0}[pool]
+    return Worker(
+        name=worker_name(pool, settings.node, index),
+        pool=pool,
+        node=settings.node,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        incarnation=uuid4().hex,
+        launcher=launcher,
+        queues=queues,
+        concurrency=concurrency,
+        slot=index if pool == "device" else None,
+        devices=tuple(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","))) if pool == "device" else (),
+        versions=_versions(),
+    )
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in _REPORTED:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def run_worker(app: AssayCelery, worker: Worker, presence: Presence, level: str) -> int:
+    """Run Celery's worker until it is told to stop."""
+    signals.worker_ready.connect(lambda **_: presence.say("ready"), weak=False)
+    signals.worker_shutting_down.connect(lambda **_: presence.say("stopping"), weak=False)
+    celery_worker = app.Worker(
+        hostname=f"{worker.name}@{worker.node}",
+        pool_cls="threads" if worker.pool == "api" else "prefork",
+        concurrency=worker.concurrency,
+        loglevel=level,
+        quiet=True,
+        # Workers meet in the registry; Celery's own acquaintance costs a second at start and messages ever after.
+        without_mingle=True,
+        without_gossip=True,
+    )
+    celery_worker.start()
+    return celery_worker.exitcode or 0
+
+
+def run_beat(app: AssayCelery, settings: Settings, presence: Presence) -> int:
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    presence.say("ready")
+    app.Beat(schedule=str(settings.data_dir / "beat-schedule"), loglevel=settings.log_level, quiet=True).run()
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m workers.main", description=__doc__)
+    parser.add_argument("pool", choices=("device", "api", "cpu", "beat"))
+    parser.add_argument("--index", type=int, default=0, help="slot of a device worker; number of another")
+    parser.add_argument("--launcher", default="", help="id of the launcher that started this")
+    arguments = parser.parse_args(argv)
+    try:
+        settings = load_settings()
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return EXIT_MISCONFIGURED
+    worker = describe(settings, arguments.pool, arguments.index, arguments.launcher or uuid4().hex)
+    configure_logging(worker.name, settings.log_level)
+    # Celery warns root because pickled messages could carry code; ours are JSON.
+    warnings.simplefilter("ignore", SecurityWarning)
+    # A receiver of this signal keeps Celery from setting up logging of its own.
+    signals.setup_logging.connect(lambda **_: None, weak=False)
+
+    registry = Registry(connect(settings.redis_url), settings.heartbeat_ttl_s)
+    presence = Presence(
+        registry, worker, settings.redis_url, settings.heartbeat_s, lambda: len(worker_state.active_requests)
+    )
+    try:
+        if not _wait_for_redis(settings):
+            return 0
+        presence.register()
+    except WorkerNameTaken as error:
+        log.error("%s", error)
+        return EXIT_NAME_TAKEN
+    except Permanent as error:
+        log.error("%s", error)
+        return EXIT_MISCONFIGURED
+    log.info("%s sees devices %s", worker.name, ",".join(worker.devices) or "none (CPU)")
+
+    app = create_celery(settings, worker.queues)
+    app.runtime = ProcessRuntime(worker.name, settings.redis_url)
+    presence.start()
+    try:
+        return (
+            run_beat(app, settings, presence)
+            if worker.pool == "beat"
+            else run_worker(app, worker, presence, settings.log_level)
+        )
+    finally:
+        presence.leave()
+
+
+def _wait_for_redis(settings: Settings) -> bool:
+    """Wait until Redis answers; False when told to stop meanwhile."""
+    stop = threading.Event()
+    before: dict[int, Any] = {
+        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        return wait_for_redis(settings.redis_url, stop.wait)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""How many API and CPU worker processes there should be, by queued work. Decisions only; `workers.launch` acts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tasks.registry import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    least: int
+    most: int
+    idle_s: float
+    """How long a worker above the least is idle before it goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    index: int
+
+
+@dataclass(slots=True)
+class Scaler:
+    """Remembers since when each worker has been idle."""
+
+    bounds: Bounds
+    _idle_since: dict[int, float] = field(default_factory=dict)
+
+    def decide(self, queued: int, running: dict[int, Worker | None], now: float) -> Start | Stop | None:
+        """One step at most. `running` holds the processes by index; None for one that has not announced itself yet.
+
+        More work waiting while every process is there and taking it: one more. Nothing waiting and one idle for
+        long: one less, the highest index first.
+        """
+        starting = [index for index, worker in running.items() if worker is None or worker.state == "starting"]
+        self._note_idle(running, now)
+        if len(running) < self.bounds.least:
+            return Start(_free_index(running))
+        if queued > 0 and not starting and len(running) < self.bounds.most:
+            return Start(_free_index(running))
+        if queued == 0 and len(running) > self.bounds.least:
+            idle = [i for i, since in self._idle_since.items() if now - since >= self.bounds.idle_s]
+            if idle:
+                return Stop(max(idle))
+        return None
+
+    def _note_idle(self, running: dict[int, Worker | None], now: float) -> None:
+        idle = {i for i, worker in running.items() if worker and worker.state == "ready" and worker.active == 0}
+        self._idle_since = {index: self._idle_since.get(index, now) for index in idle}
+
+
+def _free_index(taken: Sequence[int] | dict[int, Worker | None]) -> int:
+    return next(index for index in range(len(taken) + 1) if index not in taken)
