@@ -19,6 +19,8 @@ def celery_config(settings: Settings, consumed: Sequence[str] = ()) -> dict[str,
         # Results live in the ledger and the cache; Celery's own result backend would be a second truth.
         "task_ignore_result": True,
         "result_backend": None,
+        # Otherwise beat would clean that backend every night.
+        "result_expires": None,
         # JSON only: a message can name work but never carry code.
         "accept_content": ["json"],
         "task_serializer": "json",

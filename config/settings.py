@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "ASSAY_"
 NODE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 SLOTS = re.compile(r"(cpu:)?[1-9][0-9]{0,3}")
 
 
@@ -132,6 +133,10 @@ class Settings(BaseSettings):
         ):
             if getattr(self, low) > getattr(self, high):
                 raise ValueError(f"{variable(low)} must not be greater than {variable(high)}")
+        if not self.flower_basic_auth and self.flower_host not in LOOPBACK:
+            raise ValueError(
+                "ASSAY_FLOWER_HOST: Flower is an admin's door; beyond loopback set ASSAY_FLOWER_BASIC_AUTH"
+            )
         return self
 
 

@@ -65,7 +65,7 @@ class Worker:
     models: tuple[str, ...] = ()
     state: State = "starting"
     active: int = 0
-    """Tasks running now."""
+    """Tasks that it has taken and not ended."""
     beat_at: float = 0.0
 
     def as_record(self) -> dict[str, str]:

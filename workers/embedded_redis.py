@@ -76,6 +76,6 @@ class EmbeddedRedis:
             ]
         else:
             # A snapshot at the end and now and then: a restart keeps what was paid for.
-            argv += ["--appendonly", "no", "--save", "300 1"]
+            argv += ["--appendonly", "no", "--save", "300", "1"]
             argv += ["--maxmemory", f"{self.cache_mb}mb", "--maxmemory-policy", "allkeys-lfu"]
         return Command(f"redis-{self.role}", tuple(argv), log_path=str(self.folder / "redis.log"))

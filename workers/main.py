@@ -117,8 +117,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     signals.setup_logging.connect(lambda **_: None, weak=False)
 
     registry = Registry(connect(settings.redis_url), settings.heartbeat_ttl_s)
+    # Reserved, not active: a message counts from the moment it has left the queue, whatever its child is doing.
     presence = Presence(
-        registry, worker, settings.redis_url, settings.heartbeat_s, lambda: len(worker_state.active_requests)
+        registry, worker, settings.redis_url, settings.heartbeat_s, lambda: len(worker_state.reserved_requests)
     )
     try:
         if not _wait_for_redis(settings):

@@ -1,0 +1,204 @@
+"""The launcher's real processes: pinned, restarted, scaled, one per slot."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from redis import Redis
+
+from config.settings import Settings
+from tasks.app import AssayCelery, create_celery
+from tasks.probe import ask
+from tasks.registry import Registry, Worker
+from tests import fake_nvidia_smi
+from tests.programs import Program, is_alive, wait_until
+from workers.supervision import EXIT_MISCONFIGURED, EXIT_NAME_TAKEN
+
+Run = Callable[..., Program]
+
+
+@pytest.fixture
+def app(settings: Settings) -> Iterator[AssayCelery]:
+    with create_celery(settings) as celery:
+        yield celery
+
+
+@pytest.fixture
+def registry(state: Redis) -> Registry:
+    return Registry(state, lifetime_s=6)
+
+
+def ready(registry: Registry, pool: str) -> list[Worker]:
+    return [worker for worker in registry.workers() if worker.pool == pool and worker.state == "ready"]
+
+
+def wait_for_ready(registry: Registry, pool: str, count: int, timeout_s: float = 60) -> list[Worker]:
+    wait_until(lambda: len(ready(registry, pool)) == count, f"{count} {pool} workers", timeout_s)
+    return ready(registry, pool)
+
+
+def test_eight_gpus_are_divided_among_four_workers_and_each_sees_its_own(
+    run: Run, redis_url: str, registry: Registry, app: AssayCelery, state: Redis, tmp_path: Path
+) -> None:
+    path = f"{fake_nvidia_smi.install(tmp_path / 'bin', 8)}:{os.environ['PATH']}"
+    launcher = run(
+        "python", "-m", "workers.launch", "device",
+        ASSAY_REDIS_URL=redis_url, ASSAY_NODE="node1", ASSAY_SLOTS="4", PATH=path,
+    )  # fmt: skip
+    workers = wait_for_ready(registry, "device", 4)
+    pairs = ["0,1", "2,3", "4,5", "6,7"]
+    assert [",".join(worker.devices) for worker in workers] == pairs
+    for slot, pair in enumerate(pairs):
+        queue = f"gpu.node1.{slot}"
+        launcher.wait_for(rf"{queue} sees devices {pair}\n")
+        answer = ask(app, state, queue, timeout_s=20)
+        assert answer is not None
+        assert answer["worker"] == queue
+        assert answer["environment"]["CUDA_VISIBLE_DEVICES"] == pair, "the child that does the work sees it too"
+        assert answer["pid"] != workers[slot].pid == answer["parent_pid"], "prefork: the parent does no work"
+    assert launcher.stop() == 0
+    assert registry.workers() == [], "workers sign off"
+
+
+@pytest.mark.slow
+def test_eight_gpus_for_eight_workers(run: Run, redis_url: str, registry: Registry, tmp_path: Path) -> None:
+    path = f"{fake_nvidia_smi.install(tmp_path / 'bin', 8)}:{os.environ['PATH']}"
+    launcher = run("python", "-m", "workers.launch", "device", ASSAY_REDIS_URL=redis_url, ASSAY_NODE="node1", PATH=path)
+    workers = wait_for_ready(registry, "device", 8)
+    assert [worker.devices for worker in workers] == [(str(slot),) for slot in range(8)]
+    assert launcher.stop() == 0
+
+
+def test_cpu_slots_divide_the_threads(
+    run: Run, redis_url: str, registry: Registry, app: AssayCelery, state: Redis
+) -> None:
+    run("python", "-m", "workers.launch", "device", ASSAY_REDIS_URL=redis_url, ASSAY_NODE="node1", ASSAY_SLOTS="cpu:1")
+    wait_for_ready(registry, "device", 1)
+    answer = ask(app, state, "gpu.node1.0", timeout_s=20)
+    assert answer is not None
+    assert answer["environment"] == {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
+
+
+def test_a_killed_worker_comes_back_as_a_new_incarnation(run: Run, redis_url: str, registry: Registry) -> None:
+    launcher = run(
+        "python", "-m", "workers.launch", "device", "--slot", "1", ASSAY_REDIS_URL=redis_url, ASSAY_NODE="node1"
+    )
+    (first,) = wait_for_ready(registry, "device", 1)
+    assert first.name == "gpu.node1.1"
+    children = psutil.Process(first.pid).children()
+    os.kill(first.pid, signal.SIGKILL)
+    wait_until(lambda: [w.incarnation for w in ready(registry, "device")] not in ([], [first.incarnation]), "a new one")
+    launcher.wait_for("gpu.node1.1 died with signal SIGKILL; starting it again in 0.5 s")
+    wait_until(lambda: not any(map(is_alive, children)), "the dead worker's child is gone")
+    assert launcher.stop() == 0
+
+
+def test_a_slot_that_does_not_exist_is_named(run: Run, redis_url: str) -> None:
+    launcher = run(
+        "python", "-m", "workers.launch", "device", "--slot", "7", ASSAY_REDIS_URL=redis_url, ASSAY_NODE="node1"
+    )
+    assert launcher.wait() == EXIT_MISCONFIGURED
+    assert "Slot 7 does not exist: node node1 has slots 0 to 1. ASSAY_SLOTS sets their number." in launcher.output
+    assert "Traceback" not in launcher.output
+
+
+def test_an_unknown_pool_is_named(run: Run) -> None:
+    launcher = run("python", "-m", "workers.launch", "gpu")
+    assert launcher.wait() == 2
+    assert "invalid choice: 'gpu'" in launcher.output
+    assert "device" in launcher.output
+
+
+def test_a_wrong_setting_is_named(run: Run) -> None:
+    launcher = run("python", "-m", "workers.launch", "device", ASSAY_SLOTS="many")
+    assert launcher.wait() == EXIT_MISCONFIGURED
+    assert launcher.output == "ASSAY_SLOTS: must be a number of workers such as 4, or cpu:4 (it is 'many')\n"
+
+
+def test_a_second_launcher_for_a_slot_says_so_and_leaves_but_another_node_is_fine(
+    run: Run, redis_url: str, registry: Registry
+) -> None:
+    def launch(node: str) -> Program:
+        return run(
+            "python", "-m", "workers.launch", "device", "--slot", "0",
+            ASSAY_REDIS_URL=redis_url, ASSAY_NODE=node, ASSAY_HEARTBEAT_TTL_S="3",
+        )  # fmt: skip
+
+    launch("node1")
+    (holder,) = wait_for_ready(registry, "device", 1)
+    second, elsewhere = launch("node1"), launch("node2")
+    assert second.wait() == EXIT_NAME_TAKEN
+    assert f"gpu.node1.0 runs already (pid {holder.pid} on" in second.output
+    elsewhere.wait_for("gpu.node2.0.* ready")
+    assert [worker.name for worker in wait_for_ready(registry, "device", 2)] == ["gpu.node1.0", "gpu.node2.0"]
+
+
+def test_a_launcher_started_again_after_kill_9_takes_over(run: Run, redis_url: str, registry: Registry) -> None:
+    environment = {"ASSAY_REDIS_URL": redis_url, "ASSAY_NODE": "node1", "ASSAY_HEARTBEAT_TTL_S": "3"}
+    first = run("python", "-m", "workers.launch", "device", "--slot", "0", **environment)
+    (old,) = wait_for_ready(registry, "device", 1)
+    first.descendants()
+    first.stop(signal.SIGKILL)
+    second = run("python", "-m", "workers.launch", "device", "--slot", "0", **environment)
+    second.wait_for("gpu.node1.0.* ready")
+    assert first.survivors() == [], "the killed launcher's workers are gone"
+    assert [worker.incarnation for worker in ready(registry, "device")] != [old.incarnation]
+
+
+def test_api_tasks_share_one_asyncio_loop_per_process(
+    run: Run, redis_url: str, registry: Registry, app: AssayCelery, state: Redis
+) -> None:
+    run("python", "-m", "workers.launch", "api", ASSAY_REDIS_URL=redis_url, ASSAY_NODE="node1")
+    wait_for_ready(registry, "api", 1)
+    answers = [answer for _ in range(12) if (answer := ask(app, state, "api", timeout_s=20))]
+    assert len(answers) == 12
+    assert len({(answer["pid"], answer["loop"]) for answer in answers}) == 1
+    assert len({answer["thread"] for answer in answers}) > 1, "threads, not one"
+
+
+def test_queued_work_starts_a_second_worker_and_idleness_ends_it(
+    run: Run, redis_url: str, registry: Registry, app: AssayCelery
+) -> None:
+    launcher = run(
+        "python", "-m", "workers.launch", "cpu",
+        ASSAY_REDIS_URL=redis_url, ASSAY_NODE="node1", ASSAY_SCALE_DOWN_IDLE_S="2",
+    )  # fmt: skip
+    (first,) = wait_for_ready(registry, "cpu", 1)
+    (child,) = psutil.Process(first.pid).children()
+    child.suspend()  # it takes its time over the first message, so the second one waits
+    for token in ("runs", "waits"):
+        app.publish("assay.probe", "cpu", "normal", token=token)
+    try:
+        launcher.wait_for("1 chunks wait on cpu: starting worker 1")
+        wait_until(lambda: [w.name for w in ready(registry, "cpu") if w.pid != first.pid], "a second worker")
+        wait_until(lambda: app.queued("cpu") == 0, "it takes the work")
+    finally:
+        child.resume()
+    launcher.wait_for("worker 1 of cpu is idle: stopping it")
+    assert [worker.name for worker in wait_for_ready(registry, "cpu", 1)] == ["cpu.node1.0"]
+    assert launcher.stop() == 0
+
+
+def test_interactive_work_goes_first(run: Run, redis_url: str, app: AssayCelery, state: Redis) -> None:
+    for token, priority in (("slow-lane", "bulk"), ("middle", "normal"), ("fast-lane", "interactive")):
+        app.publish("assay.probe", "cpu", priority, token="order-" + token)  # type: ignore[arg-type]
+    seen: list[str] = []
+    with state.monitor() as monitor:
+        run(
+            "python",
+            "-m",
+            "workers.launch",
+            "cpu",
+            ASSAY_REDIS_URL=redis_url,
+            ASSAY_NODE="node1",
+            ASSAY_CPU_WORKERS_MAX="1",
+        )
+        for event in monitor.listen():
+            if event["command"].startswith("RPUSH assay:probe:order-"):
+                seen.append(event["command"].split()[1].removeprefix("assay:probe:order-"))
+                if len(seen) == 3:
+                    break
+    assert seen == ["fast-lane", "middle", "slow-lane"]

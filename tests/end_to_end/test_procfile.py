@@ -1,0 +1,120 @@
+"""The Procfile under a plain runner, and docker-compose's own commands outside Docker."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from redis import Redis
+
+from tests.conftest import ROOT
+from tests.programs import Program, wait_until
+from tests.redis_server import RedisServer
+from workers.embedded_redis import find_redis_server, free_port
+
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, Any] = COMPOSE["services"]
+
+
+def test_the_procfile_runs_under_plain_honcho(run: Callable[..., Program], redis_url: str) -> None:
+    port = free_port()
+    honcho = run(
+        "honcho", "start",
+        ASSAY_REDIS_URL=redis_url, ASSAY_PORT=str(port), ASSAY_FLOWER_PORT=str(free_port()), ASSAY_NODE="node1",
+    )  # fmt: skip
+    wait_until(lambda: _answers(f"http://127.0.0.1:{port}/ready"), "the whole Procfile is ready")
+    honcho.stop(signal.SIGINT)
+    assert honcho.survivors() == []
+
+
+def test_compose_and_procfile_run_the_same_commands() -> None:
+    procfile = dict(re.findall(r"(?m)^(\w+): (.+)$", (ROOT / "Procfile").read_text()))
+    assert {name: " ".join(SERVICES[name]["command"]) for name in procfile} == procfile
+
+
+def test_every_service_restarts_and_has_a_health_check() -> None:
+    for name, service in SERVICES.items():
+        assert service["restart"] == "unless-stopped", name
+        assert service["healthcheck"]["test"][0] == "CMD", name
+
+
+def test_only_the_api_and_flower_are_published_and_only_on_loopback() -> None:
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert published == {"web": ["127.0.0.1:6006:6006"], "flower": ["127.0.0.1:5555:5555"]}
+
+
+def test_the_gpu_profile_reserves_the_devices() -> None:
+    (device,) = SERVICES["device-gpu"]["deploy"]["resources"]["reservations"]["devices"]
+    assert SERVICES["device-gpu"]["profiles"] == ["gpu"]
+    assert device["capabilities"] == ["gpu"]
+
+
+def test_the_images_hold_what_their_commands_need() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    web, worker = dockerfile.partition("AS web")[2].split("AS worker")
+    assert "requirements/web.txt" in web
+    assert "COPY workers/" not in web
+    assert "requirements/workers.txt" in worker
+    assert "torch" not in (ROOT / "requirements/web.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("redis-state", {"appendonly": "yes", "save": "", "maxmemory-policy": "noeviction"}),
+        ("redis-cache", {"appendonly": "no", "save": "300 1", "maxmemory-policy": "allkeys-lfu"}),
+    ],
+)
+def test_composes_redis_commands_run(
+    run: Callable[..., Program], name: str, wanted: dict[str, str], tmp_path: Path
+) -> None:
+    port = free_port()
+    server, *options = SERVICES[name]["command"]
+    assert server == "redis-server"
+    run(find_redis_server(), *options, "--port", str(port), "--dir", str(tmp_path))
+    check = [str(Path(find_redis_server()).with_name("redis-cli")), "-p", str(port), "ping"]
+    wait_until(lambda: subprocess.run(check, capture_output=True, check=False).stdout == b"PONG\n", "PONG")
+    with Redis(port=port, decode_responses=True) as client:
+        assert {key: client.config_get(key)[key] for key in wanted} == wanted
+
+
+@pytest.mark.parametrize("name", ["web", "device", "api", "cpu", "beat", "flower"])
+def test_composes_commands_and_health_checks_run(
+    run: Callable[..., Program], name: str, redis_server: RedisServer
+) -> None:
+    service = SERVICES[name]
+    environment = {key: _outside_docker(value, redis_server) for key, value in service["environment"].items()}
+    environment |= {"ASSAY_PORT": str(free_port()), "ASSAY_FLOWER_PORT": str(free_port())}
+    with redis_server.client() as client:
+        client.flushall()
+    run(*service["command"], **environment)
+    check = [sys.executable if part == "python" else part for part in service["healthcheck"]["test"][1:]]
+
+    def is_healthy() -> bool:
+        run = subprocess.run(check, cwd=ROOT, env=os.environ | environment, capture_output=True, check=False)
+        return run.returncode == 0
+
+    wait_until(is_healthy, f"{name} is healthy")
+
+
+def _outside_docker(value: str, server: RedisServer) -> str:
+    """What Compose would put in, with container names replaced by our Redis and 0.0.0.0 by loopback."""
+    value = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
+    value = re.sub(r"\$\{\w+:\?[^}]*\}", "user:password", value)
+    value = re.sub(r"redis://redis-\w+:6379/0", server.url, value)
+    return value.replace("0.0.0.0", "127.0.0.1")
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            return bool(reply.status == 200)
+    except OSError:
+        return False

@@ -1,0 +1,110 @@
+"""`make up` as a newcomer runs it: one start, everything answers, Ctrl-C leaves nothing, and its data is kept."""
+
+import json
+import signal
+import socket
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from tests.programs import Program
+from workers.embedded_redis import free_port
+from workers.supervision import EXIT_MISCONFIGURED
+
+Run = Callable[..., Program]
+
+
+@pytest.fixture
+def ports() -> dict[str, str]:
+    """The environment of `make up` on free ports, with the tests' guard against a foreign Redis lifted."""
+    return {
+        "ASSAY_PORT": str(free_port()),
+        "ASSAY_FLOWER_PORT": str(free_port()),
+        "ASSAY_NODE": "node1",
+        "ASSAY_REDIS_URL": "",
+    }
+
+
+def get(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=10) as reply:
+        return json.loads(reply.read())
+
+
+def test_up_answers_everywhere_then_stops_without_orphans_and_keeps_its_data(run: Run, ports: dict[str, str]) -> None:
+    first = run("python", "-m", "workers.up", **ports)
+    welcome = first.wait_for(r"(?s)Assay is up.*Ctrl-C stops everything")[0]
+    api = f"http://127.0.0.1:{ports['ASSAY_PORT']}"
+    assert f"API        {api}\n" in welcome
+    assert f"Dashboard  {api}/\n" in welcome
+    assert f"Flower     http://127.0.0.1:{ports['ASSAY_FLOWER_PORT']}/\n" in welcome
+    assert "api, cpu, gpu.node1.0, gpu.node1.1" in welcome
+    assert f"curl {api}/v1/workers" in welcome, "the command it tells people to try"
+    pools = [worker["pool"] for worker in get(f"{api}/v1/workers")["workers"]]
+    assert sorted(pools) == ["api", "beat", "cpu", "device", "device"]
+    assert get(f"{api}/ready") == {"ready": True, "missing": []}
+
+    state_url = first.wait_for(r"(redis://\S+) \(state\)")[1]
+    cache_url = first.wait_for(r"(redis://\S+) \(cache\)")[1]
+    with (
+        Redis.from_url(state_url, decode_responses=True) as state,
+        Redis.from_url(cache_url, decode_responses=True) as cache,
+    ):
+        assert state.config_get("appendonly")["appendonly"] == "yes"
+        assert state.config_get("maxmemory-policy")["maxmemory-policy"] == "noeviction"
+        assert cache.config_get("maxmemory-policy")["maxmemory-policy"] == "allkeys-lfu"
+        state.set("kept", "state")
+        cache.set("kept", "cache")
+
+    assert first.stop(signal.SIGINT) == 0  # Ctrl-C
+    assert first.survivors() == []
+
+    second = run("python", "-m", "workers.up", **ports)
+    state_url = second.wait_for(r"(redis://\S+) \(state\)")[1]
+    cache_url = second.wait_for(r"(redis://\S+) \(cache\)")[1]
+    with (
+        Redis.from_url(state_url, decode_responses=True) as state,
+        Redis.from_url(cache_url, decode_responses=True) as cache,
+    ):
+        assert state.get("kept") == "state"
+        assert cache.get("kept") == "cache"
+    second.stop(signal.SIGKILL)
+    assert second.survivors() == [], "not even after kill -9"
+
+
+def test_a_given_redis_is_used_and_none_is_started(run: Run, ports: dict[str, str], redis_url: str) -> None:
+    up = run("python", "-m", "workers.up", **ports | {"ASSAY_REDIS_URL": redis_url})
+    up.wait_for("Assay is up")
+    assert f"{redis_url} (state), {redis_url} (cache)" in up.output
+    assert not [each for each in up.descendants() if "redis-server" in " ".join(each.cmdline())]
+    assert up.stop(signal.SIGINT) == 0
+
+
+@pytest.mark.parametrize("variable", ["ASSAY_PORT", "ASSAY_FLOWER_PORT"])
+def test_a_port_in_use_is_one_clear_line(run: Run, ports: dict[str, str], variable: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", int(ports[variable])))
+        taken.listen()
+        up = run("python", "-m", "workers.up", **ports)
+        assert up.wait() == EXIT_MISCONFIGURED
+    assert up.output == (
+        f"Port {ports[variable]} on 127.0.0.1 cannot be used (Address already in use): "
+        f"stop what listens there, or choose another with {variable}=...\n"
+    )
+
+
+def test_two_on_one_data_folder_is_one_clear_line(run: Run, ports: dict[str, str]) -> None:
+    first = run("python", "-m", "workers.up", **ports)
+    first.wait_for("redis-state started")
+    second = run("python", "-m", "workers.up", **ports | {"ASSAY_PORT": str(free_port())})
+    assert second.wait() == EXIT_MISCONFIGURED
+    assert "is used by another `make up`" in second.output
+    assert second.output.count("\n") == 1
+
+
+def test_a_wrong_setting_is_one_clear_line(run: Run, ports: dict[str, str]) -> None:
+    up = run("python", "-m", "workers.up", **ports | {"ASSAY_SLOTS": "lots"})
+    assert up.wait() == EXIT_MISCONFIGURED
+    assert up.output == "ASSAY_SLOTS: must be a number of workers such as 4, or cpu:4 (it is 'lots')\n"

@@ -1,0 +1,92 @@
+"""The first views: health, readiness, who is there; and errors as problem documents."""
+
+import pytest
+from flask.testing import FlaskClient
+from redis import Redis
+
+from config.settings import Settings
+from tasks.registry import Registry, Worker
+from tests.conftest import NOWHERE
+from web.app import create_app
+
+
+@pytest.fixture
+def client(settings: Settings) -> FlaskClient:
+    return create_app(settings).test_client()
+
+
+def announce(state: Redis, name: str, pool: str, **fields: object) -> None:
+    worker = Worker(name, pool, "node1", "box", 1, "i-" + name, "l", **{"state": "ready"} | fields)  # type: ignore[arg-type]
+    Registry(state, lifetime_s=30).announce(worker)
+
+
+def test_health_is_the_word_ok(client: FlaskClient) -> None:
+    reply = client.get("/health")
+    assert (reply.status_code, reply.text, reply.mimetype) == (200, "ok", "text/plain")
+
+
+def test_ready_names_the_pools_that_are_missing(client: FlaskClient, state: Redis) -> None:
+    announce(state, "api.node1.0", "api")
+    reply = client.get("/ready")
+    assert reply.status_code == 503
+    assert reply.json == {"ready": False, "missing": ["no device worker is ready", "no cpu worker is ready"]}
+
+
+def test_ready_when_every_pool_has_a_worker(client: FlaskClient, state: Redis) -> None:
+    for name, pool in (("gpu.node1.0", "device"), ("api.node1.0", "api"), ("cpu.node1.0", "cpu")):
+        announce(state, name, pool)
+    assert client.get("/ready").json == {"ready": True, "missing": []}
+
+
+def test_workers_devices_and_queues_are_shown(client: FlaskClient, state: Redis) -> None:
+    announce(state, "gpu.node1.0", "device", queues=("gpu.node1.0",), slot=0, devices=("0", "1"), active=1)
+    assert [worker["name"] for worker in client.get("/v1/workers").json["workers"]] == ["gpu.node1.0"]
+    (device,) = client.get("/v1/devices").json["devices"]
+    assert (device["queue"], device["devices"], device["busy"]) == ("gpu.node1.0", ["0", "1"], True)
+    assert client.get("/v1/queues").json["queues"] == [
+        {"queue": "api", "waiting": 0, "workers": []},
+        {"queue": "cpu", "waiting": 0, "workers": []},
+        {"queue": "gpu.node1.0", "waiting": 0, "workers": ["gpu.node1.0"]},
+    ]
+
+
+def test_waiting_messages_are_counted_over_all_priorities(client: FlaskClient, settings: Settings) -> None:
+    from tasks.app import create_celery
+
+    with create_celery(settings) as app:
+        for priority in ("interactive", "normal", "bulk"):
+            app.publish("assay.probe", "cpu", priority, token="t")  # type: ignore[arg-type]
+    assert {row["queue"]: row["waiting"] for row in client.get("/v1/queues").json["queues"]}["cpu"] == 3
+
+
+def test_the_page_lists_workers_and_escapes_them(client: FlaskClient, state: Redis) -> None:
+    assert "No worker is running" in client.get("/").text
+    announce(state, "gpu.node1.0", "device", queues=("gpu.node1.0",), devices=("<script>",))
+    page = client.get("/").text
+    assert "gpu.node1.0" in page
+    assert "&lt;script&gt;" in page
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nope", 404), ("POST", "/health", 405)])
+def test_errors_are_problem_documents(client: FlaskClient, method: str, path: str, status: int) -> None:
+    reply = client.open(path, method=method)
+    assert (reply.status_code, reply.mimetype) == (status, "application/problem+json")
+    assert reply.json["status"] == status
+    assert reply.json["detail"]
+
+
+@pytest.mark.parametrize("path", ["/v1/workers", "/v1/devices", "/v1/queues", "/"])
+def test_without_redis_the_answer_is_503_and_when_to_come_back(path: str) -> None:
+    reply = create_app(Settings(redis_url=NOWHERE)).test_client().get(path)
+    assert (reply.status_code, reply.mimetype) == (503, "application/problem+json")
+    assert "Redis at redis://127.0.0.1:1/0 does not answer" in reply.json["detail"]
+    assert reply.headers["Retry-After"] == "5"
+
+
+def test_without_redis_health_is_ok_and_ready_says_what_is_missing() -> None:
+    client = create_app(Settings(redis_url=NOWHERE)).test_client()
+    assert client.get("/health").text == "ok"
+    reply = client.get("/ready")
+    assert reply.status_code == 503
+    assert len(reply.json["missing"]) == 1
+    assert "does not answer" in reply.json["missing"][0]

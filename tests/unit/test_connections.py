@@ -1,0 +1,33 @@
+"""What Redis errors are called, and that passwords are not shown."""
+
+import pytest
+from redis import exceptions
+
+from tasks.connections import explained, redact
+from tasks.errors import AssayError, RedisRefused, RedisUnavailable
+
+
+def test_a_password_is_not_shown() -> None:
+    assert redact("redis://:hunter2@here:6379/0") == "redis://:***@here:6379/0"
+    assert redact("redis://me:hunter2@here:6379/0") == "redis://me:***@here:6379/0"
+    assert redact("redis://here:6379/0") == "redis://here:6379/0"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (exceptions.ConnectionError("refused"), RedisUnavailable, "does not answer"),
+        (exceptions.TimeoutError("slow"), RedisUnavailable, "does not answer"),
+        (exceptions.BusyLoadingError("LOADING"), RedisUnavailable, "still loading"),
+        (exceptions.ReadOnlyError("READONLY"), RedisUnavailable, "read-only replica"),
+        (exceptions.OutOfMemoryError("OOM"), RedisUnavailable, "is full"),
+        (exceptions.ResponseError("MISCONF Errors writing"), RedisUnavailable, "disk is probably full"),
+        (exceptions.AuthenticationError("NOAUTH"), RedisRefused, "asks for a password"),
+        (exceptions.NoPermissionError("NOPERM"), RedisRefused, "does not let this user"),
+    ],
+)
+def test_each_error_says_what_to_do(error: Exception, kind: type[AssayError], said: str) -> None:
+    with pytest.raises(kind, match=said) as raised, explained("redis://:secret@here"):
+        raise error
+    assert "secret" not in str(raised.value)
+    assert raised.value.__cause__ is error

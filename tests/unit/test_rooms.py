@@ -1,0 +1,71 @@
+"""Imports point one way, and nothing happens at import."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+ALLOWED = {
+    "config": {"config"},
+    "tasks": {"config", "tasks"},
+    "web": {"config", "tasks", "web"},
+    "workers": {"config", "tasks", "workers"},
+}
+
+
+def imported_rooms(path: Path) -> set[str]:
+    modules: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            modules.add(node.module)
+    return {module.split(".")[0] for module in modules} & (ALLOWED.keys() | {"client", "bench", "tests"})
+
+
+@pytest.mark.parametrize("room", ALLOWED)
+def test_a_room_imports_only_what_lies_below_it(room: str) -> None:
+    for path in (ROOT / room).rglob("*.py"):
+        assert imported_rooms(path) <= ALLOWED[room], path
+
+
+def in_new_python(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def test_the_web_process_brings_in_neither_workers_nor_torch() -> None:
+    loaded = in_new_python("import sys, web.wsgi; print(*sys.modules)").split()
+    assert "web.wsgi" in loaded
+    assert not [name for name in loaded if name.split(".")[0] in ("workers", "torch", "transformers")]
+
+
+def test_the_launcher_and_a_workers_parent_do_not_import_torch() -> None:
+    loaded = in_new_python("import sys, workers.launch, workers.up; print(*sys.modules)").split()
+    assert "torch" not in loaded
+
+
+def test_importing_any_module_opens_no_connection_and_configures_no_logging() -> None:
+    entry_points = {"web.gunicorn_config", "web.wsgi", "workers.celery"}
+    modules = {
+        str(path.relative_to(ROOT).with_suffix("")).replace("/", ".").removesuffix(".__init__")
+        for room in ALLOWED
+        for path in (ROOT / room).rglob("*.py")
+    }
+    code = f"""
+import importlib, logging, os, socket
+before = dict(os.environ)
+def refuse(*_): raise AssertionError("connected at import")
+socket.socket.connect = refuse
+for name in {sorted(modules - entry_points)!r}:
+    importlib.import_module(name)
+assert not logging.getLogger().handlers, "logging configured at import"
+assert os.environ == before
+print("clean")
+"""
+    assert in_new_python(code) == "clean"

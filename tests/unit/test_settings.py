@@ -1,0 +1,66 @@
+"""Settings: read from ASSAY_ variables, wrong ones named, secrets not shown."""
+
+import pytest
+
+from config.settings import Settings, SettingsError, default_node, load_settings
+from tests.conftest import ROOT
+
+
+def test_broker_and_cache_default_to_the_state_redis() -> None:
+    settings = load_settings(redis_url="redis://there:6379/3")
+    assert settings.broker_url == settings.cache_url == "redis://there:6379/3"
+
+
+def test_an_empty_variable_means_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_PORT", "")
+    assert load_settings().port == 6006
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("ASSAY_PORT", "seventy", "ASSAY_PORT: input should be a valid integer"),
+        ("ASSAY_PORT", "70000", "ASSAY_PORT: input should be less than or equal to 65535"),
+        ("ASSAY_REDIS_URL", "http://here", "ASSAY_REDIS_URL: must start with redis://"),
+        ("ASSAY_NODE", "Node.1", "ASSAY_NODE: must be lower-case"),
+        ("ASSAY_SLOTS", "-1", "ASSAY_SLOTS: must be a number of workers"),
+        ("ASSAY_SLOTS", "0", "ASSAY_SLOTS: must be a number of workers"),
+        ("ASSAY_API_WORKERS_MIN", "9", "ASSAY_API_WORKERS_MIN must not be greater than ASSAY_API_WORKERS_MAX"),
+        ("ASSAY_PROT", "6006", "ASSAY_PROT is not a setting; did you mean ASSAY_PORT?"),
+        ("ASSAY_FLOWER_HOST", "0.0.0.0", "beyond loopback set ASSAY_FLOWER_BASIC_AUTH"),
+    ],
+)
+def test_a_wrong_value_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError) as error:
+        load_settings()
+    assert said in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_every_mistake_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_PORT", "x")
+    monkeypatch.setenv("ASSAY_LOG_LEVEL", "LOUD")
+    with pytest.raises(SettingsError) as error:
+        load_settings()
+    assert "ASSAY_PORT" in str(error.value)
+    assert "ASSAY_LOG_LEVEL" in str(error.value)
+
+
+def test_a_password_in_a_wrong_url_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_REDIS_URL", "htp://:hunter2@here")
+    with pytest.raises(SettingsError) as error:
+        load_settings()
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_host_name_becomes_a_node_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "GPU_Box.example.org")
+    assert default_node() == "gpu-box-example-org"
+    assert Settings(node=default_node()).node == "gpu-box-example-org"
+
+
+def test_docs_list_every_setting_as_it_is() -> None:
+    from config.settings import as_markdown
+
+    assert as_markdown() in (ROOT / "docs/settings.md").read_text(), "run `make docs`"
