@@ -1,0 +1,44 @@
+"""What the docs say is there, and what is there is in the docs."""
+
+import re
+
+import pytest
+
+from config.queues import API, CPU
+from config.settings import Settings
+from tests.conftest import ROOT
+from web.app import create_app
+from workers.launch import POOLS
+
+README = (ROOT / "README.md").read_text()
+DOCS = "\n".join(page.read_text() for page in (ROOT / "docs").glob("*.md")) + README
+
+
+@pytest.mark.parametrize("room", ["config", "tasks", "web", "workers"])
+def test_readme_has_a_line_for_every_module(room: str) -> None:
+    missing = [
+        path.name for path in (ROOT / room).rglob("*.py") if path.name != "__init__.py" and path.name not in README
+    ]
+    assert not missing
+
+
+def test_readme_names_no_module_that_is_gone() -> None:
+    tree = README.partition("## The files")[2].partition("## What")[0]
+    named = set(re.findall(r"\b(\w+\.py)\b", tree))
+    assert named <= {path.name for path in ROOT.rglob("*.py") if ".venv" not in path.parts}
+
+
+def test_every_endpoint_is_documented() -> None:
+    rules = {rule.rule for rule in create_app(Settings()).url_map.iter_rules() if rule.endpoint != "static"}
+    assert not {rule for rule in rules if f"`{rule}`" not in DOCS and f" {rule}" not in DOCS}
+
+
+def test_every_pool_and_queue_is_documented() -> None:
+    for name in (*POOLS, API, CPU, "gpu.<node>.<n>"):
+        assert f"`{name}`" in DOCS or f"launch {name}" in DOCS, name
+
+
+def test_every_make_target_is_documented() -> None:
+    targets = re.findall(r"(?m)^([a-z-]+):.*## ", (ROOT / "Makefile").read_text())
+    undocumented = [target for target in targets if f"make {target}" not in DOCS]
+    assert undocumented == ["format", "lock", "clean"], "these are listed by `make help` only"
