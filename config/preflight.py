@@ -3,8 +3,13 @@
 Standard library only, and nothing that an old Python could not parse: telling people that theirs is too old is the job.
 """
 
-import shutil
 import sys
+
+if __name__ == "__main__":
+    # Python puts this file's folder first, and its logging.py and celery.py are not the ones that libraries mean.
+    sys.path.pop(0)
+
+import shutil
 
 OLDEST = (3, 11)
 #: The CPU build of torch and the rest take about 1.5 GB, and pip needs room to unpack. CUDA builds take about 7.

@@ -16,6 +16,10 @@ def test_this_machine_is_fine() -> None:
     assert preflight.problem() is None
 
 
+def test_it_runs_as_a_file_before_anything_is_installed() -> None:
+    subprocess.run([sys.executable, "config/preflight.py"], cwd=ROOT, check=True)
+
+
 def test_an_old_python_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 9, 1))
     assert "needs Python 3.11 or newer; this is 3.9" in preflight.problem()
