@@ -10,11 +10,14 @@ from config.settings import Settings
 def celery_config(settings: Settings, consumed: Sequence[str] = ()) -> dict[str, Any]:
     """The configuration of every process; `consumed` are the queues of this one, if it is a worker."""
     broker = settings.broker_url
+    names = list(consumed) or [queues.CPU]
     return {
         "broker_url": broker,
         "broker_connection_retry_on_startup": True,
         # The default gives up after 100 tries; a Redis that is down over night must find its workers waiting.
         "broker_connection_max_retries": None,
+        # A try to connect is short: whoever asks for a queue's length is waiting.
+        "broker_connection_timeout": 2,
         "broker_transport_options": _transport_options(settings) if not broker.startswith("amqp") else {},
         # Results live in the ledger and the cache; Celery's own result backend would be a second truth.
         "task_ignore_result": True,
@@ -45,10 +48,11 @@ def celery_config(settings: Settings, consumed: Sequence[str] = ()) -> dict[str,
         "task_track_started": True,
         # Only declared queues exist: a wrong name is an error at once, not a queue that nobody reads.
         "task_create_missing_queues": False,
-        "task_queues": [queues.declare(name, broker) for name in consumed or (queues.CPU,)],
-        "task_default_queue": queues.CPU,
+        "task_queues": [queues.declare(name, broker) for name in names],
+        # Must be one of these; nothing is ever sent without naming its queue.
+        "task_default_queue": names[0],
         "task_default_exchange": "",
-        "task_default_routing_key": queues.CPU,
+        "task_default_routing_key": names[0],
         "task_default_priority": queues.message_priority("normal", broker),
         "timezone": "UTC",
         "beat_schedule": beat_schedule(),

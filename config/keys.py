@@ -1,7 +1,22 @@
 """Every Redis key of Assay: one function each, with its type and lifetime.
 
-All keys of the state Redis start with `assay:`; Celery's own (queue lists, `unacked*`, `_kombu*`) do not.
+All keys of the state Redis start with `assay:`; Celery's own (queue lists, `unacked*`, `_kombu*`) do not. The Lua
+scripts of `tasks/jobs` get these names from here too (`lua_functions`), so that a key is spelt once. Scripts build keys
+from ids they read, which Redis Cluster does not allow; it is not supported.
 """
+
+import inspect
+import sys
+
+# --- the cache Redis --------------------------------------------------------------------------------------------------
+
+
+def cached(request: str) -> str:
+    """String, JSON: the answer to a request, in the cache Redis. Lives `cache_ttl_s`, and may be evicted."""
+    return f"assay:cache:{request}"
+
+
+# --- who is there -----------------------------------------------------------------------------------------------------
 
 
 def workers() -> str:
@@ -18,3 +33,206 @@ def worker(name: str) -> str:
 def probe(token: str) -> str:
     """List, one JSON entry: what a worker answered to one probe. Lives 60 s."""
     return f"assay:probe:{token}"
+
+
+# --- one job; all of these go when the job expires --------------------------------------------------------------------
+
+
+def jobs() -> str:
+    """Sorted set: job ids by time of creation. A job leaves it when it expires."""
+    return "assay:jobs"
+
+
+def job(job_id: str) -> str:
+    """Hash: the job's request, state and counters."""
+    return f"assay:job:{job_id}"
+
+
+def job_blocks(job_id: str) -> str:
+    """Hash: block number -> JSON list of the items' payloads. A block holds `BLOCK_ITEMS` items."""
+    return f"assay:job:{job_id}:blocks"
+
+
+def job_passed(job_id: str, stage: str) -> str:
+    """Bitmap by item index: the item's result of this stage is counted."""
+    return f"assay:job:{job_id}:passed:{stage}"
+
+
+def job_outcomes(job_id: str) -> str:
+    """Hash: item index -> its final outcome as JSON."""
+    return f"assay:job:{job_id}:outcomes"
+
+
+def job_carry(job_id: str) -> str:
+    """Hash: item index -> what its last stage hands to the next, as JSON. An entry goes with the final outcome."""
+    return f"assay:job:{job_id}:carry"
+
+
+def job_pending(job_id: str, stage: str) -> str:
+    """List: items that wait to be put into a chunk of this stage. Entries are ranges, see `common.lua`."""
+    return f"assay:job:{job_id}:pending:{stage}"
+
+
+def job_members(job_id: str) -> str:
+    """Hash: group -> ranges of its items."""
+    return f"assay:job:{job_id}:members"
+
+
+def job_groups(job_id: str) -> str:
+    """Hash: item index -> its group; only where the kind has a grouped stage."""
+    return f"assay:job:{job_id}:groups"
+
+
+def job_awaited(job_id: str) -> str:
+    """Hash: group -> how many of its items have not reached the grouped stage yet."""
+    return f"assay:job:{job_id}:awaited"
+
+
+def job_reasons(job_id: str) -> str:
+    """Hash: error type -> failed items."""
+    return f"assay:job:{job_id}:reasons"
+
+
+def job_workers(job_id: str) -> str:
+    """Hash: worker name -> items it did; `<name>:s` -> seconds it took."""
+    return f"assay:job:{job_id}:workers"
+
+
+def job_deaths(job_id: str) -> str:
+    """Hash: item index -> workers it killed while it ran alone. Only suspects have an entry."""
+    return f"assay:job:{job_id}:deaths"
+
+
+def job_attempts(job_id: str) -> str:
+    """Hash: item index -> times it was begun, kept only for items begun again."""
+    return f"assay:job:{job_id}:attempts"
+
+
+def job_chunks(job_id: str) -> str:
+    """Set: ids of the job's chunks that are dispatched or running."""
+    return f"assay:job:{job_id}:chunks"
+
+
+def job_events(job_id: str) -> str:
+    """Stream, capped: what happened to the job, for those who watch."""
+    return f"assay:job:{job_id}:events"
+
+
+# --- work on its way --------------------------------------------------------------------------------------------------
+
+
+def ready(pool: str, priority: str) -> str:
+    """Sorted set: `<job>|<stage>` with pending items, by the device-seconds given to the job so far."""
+    return f"assay:ready:{pool}:{priority}"
+
+
+def chunk(chunk_id: str) -> str:
+    """Hash: one chunk, from dispatch until its last item is settled."""
+    return f"assay:chunk:{chunk_id}"
+
+
+def chunk_claims(chunk_id: str) -> str:
+    """Set: request hashes this chunk has claimed. Goes with the chunk."""
+    return f"assay:chunk:{chunk_id}:claims"
+
+
+def dispatched(queue: str) -> str:
+    """Sorted set: chunks dispatched to a queue and not taken, best first."""
+    return f"assay:queue:{queue}:dispatched"
+
+
+def running(queue: str) -> str:
+    """Set: chunks of a queue that a worker has taken."""
+    return f"assay:queue:{queue}:running"
+
+
+def loads() -> str:
+    """Hash: queue -> seconds of work in the chunks it holds, as estimated when they were dispatched."""
+    return "assay:loads"
+
+
+def queues() -> str:
+    """Set: queues that were ever filled and may hold chunks. Bounded by the number of slots."""
+    return "assay:queues"
+
+
+def queue_mode(queue: str) -> str:
+    """String: `paused` or `draining`; absent when the queue takes work."""
+    return f"assay:queue:{queue}:mode"
+
+
+def held(incarnation: str) -> str:
+    """Set: chunks that this process has taken."""
+    return f"assay:held:{incarnation}"
+
+
+def holders() -> str:
+    """Set: incarnations that hold chunks."""
+    return "assay:holders"
+
+
+def batch(incarnation: str) -> str:
+    """Hash: what this process is working on right now and until when. Goes when the batch ends."""
+    return f"assay:batch:{incarnation}"
+
+
+def claim(request: str) -> str:
+    """String: `<chunk> <token>` that computes this request now. Released with its lease; a day at most."""
+    return f"assay:claim:{request}"
+
+
+def waiters(request: str) -> str:
+    """List: `<job>|<stage>|<index>` that wait for the claim on this request. Lives as long as the claim."""
+    return f"assay:waiters:{request}"
+
+
+def parked() -> str:
+    """Sorted set: `<job>|<stage>|<entry>` to be pending again, by the time when."""
+    return "assay:parked"
+
+
+def deadlines() -> str:
+    """Sorted set: jobs with a deadline, by its time."""
+    return "assay:deadlines"
+
+
+def expiry() -> str:
+    """Sorted set: ended jobs, by the time when they are removed."""
+    return "assay:expiry"
+
+
+def sequence() -> str:
+    """Integer: the last chunk number given out."""
+    return "assay:sequence"
+
+
+def tick() -> str:
+    """Hash: when recovery last ran, and until when lapsed heartbeats are forgiven."""
+    return "assay:tick"
+
+
+def tick_lock() -> str:
+    """String: who runs recovery now. Lives a few seconds."""
+    return "assay:tick:lock"
+
+
+def idempotency(key: str) -> str:
+    """String: `<body hash> <job id>` of the first request with this key. Outlives its job."""
+    return f"assay:idempotency:{key}"
+
+
+def lua_functions() -> str:
+    """The same names for scripts: `key_job(id)` and so on."""
+    lines = []
+    for name, function in inspect.getmembers(sys.modules[__name__], inspect.isfunction):
+        parameters = list(inspect.signature(function).parameters)
+        if name == "lua_functions":
+            continue
+        template = function(*(["\0"] * len(parameters)))
+        parts = [f"'{part}'" for part in template.split("\0")]
+        names = iter(parameters)
+        body = parts[0]
+        for part in parts[1:]:
+            body += f" .. {next(names)}" + (f" .. {part}" if part != "''" else "")
+        lines.append(f"local function key_{name}({', '.join(parameters)}) return {body} end")
+    return "\n".join(lines) + "\n"

@@ -7,18 +7,28 @@ from typing import Any
 _FORMAT = "%(asctime)s %(levelname)-7s {process} %(name)s: %(message)s"
 
 
+class WithoutTraceback(logging.Filter):
+    """Celery reports a lost broker connection with the whole stack; the line itself says it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.exc_info = record.exc_text = None
+        return True
+
+
 def logging_config(process: str, level: str) -> dict[str, Any]:
     """The dictConfig form, which gunicorn takes too."""
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"line": {"format": _FORMAT.format(process=process.replace("%", "%%"))}},
+        "filters": {"without_traceback": {"()": WithoutTraceback}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
         "root": {"level": level, "handlers": ["stderr"]},
         "loggers": {
             # Both say at INFO, for every task and request, what the events and the access log say already.
             "celery.worker.strategy": {"level": "WARNING"},
             "celery.app.trace": {"level": "WARNING"},
+            "celery.worker.consumer.consumer": {"filters": ["without_traceback"]},
             # gunicorn brings handlers of its own; its lines should look like ours.
             "gunicorn.error": {"handlers": [], "propagate": True},
         },

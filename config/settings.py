@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -32,7 +33,9 @@ def default_node() -> str:
 
 
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True, allow_inf_nan=False
+    )
 
     redis_url: str = Field(
         "redis://127.0.0.1:6379/0",
@@ -83,8 +86,16 @@ class Settings(BaseSettings):
     visibility_timeout_s: int = Field(
         7200, ge=60, description="Seconds after which the broker delivers an unacknowledged message again."
     )
+    job_ttl_s: float = Field(7 * 86400, gt=0, description="Seconds an ended job and its results are kept.")
+    cache_ttl_s: int = Field(30 * 86400, gt=0, description="Seconds a cached answer is kept, if not evicted earlier.")
+    idempotency_ttl_s: int = Field(
+        14 * 86400, gt=0, description="Seconds an idempotency key is remembered; longer than a job is kept."
+    )
     data_dir: Path = Field(
         Path("data"), description="Folder for what this host keeps: embedded Redis, beat's schedule, logs."
+    )
+    simulated_journal: Path | None = Field(
+        None, description="File that the `simulated` kind writes a line to for every item it computes; for tests."
     )
     embedded_cache_mb: int = Field(256, ge=16, description="Memory of the cache Redis that `make up` starts.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least level that is logged.")
@@ -94,14 +105,14 @@ class Settings(BaseSettings):
     def _is_redis_url(cls, value: str) -> str:
         if not value.startswith(("redis://", "rediss://")):
             raise ValueError("must start with redis:// or rediss://")
-        return value
+        return _whole_url(value)
 
     @field_validator("broker_url")
     @classmethod
     def _is_broker_url(cls, value: str) -> str:
         if not value.startswith(("redis://", "rediss://", "amqp://", "amqps://")):
             raise ValueError("must start with redis://, rediss://, amqp:// or amqps://")
-        return value
+        return _whole_url(value)
 
     @field_validator("node")
     @classmethod
@@ -120,8 +131,8 @@ class Settings(BaseSettings):
     @field_validator("flower_basic_auth")
     @classmethod
     def _is_user_and_password(cls, value: str) -> str:
-        if value and not all(value.partition(":")):
-            raise ValueError("must be user:password")
+        if value and (not all(value.partition(":")) or "," in value):
+            raise ValueError("must be user:password, without commas")
         return value
 
     @model_validator(mode="after")
@@ -129,15 +140,28 @@ class Settings(BaseSettings):
         for low, high in (
             ("api_workers_min", "api_workers_max"),
             ("cpu_workers_min", "cpu_workers_max"),
-            ("heartbeat_s", "heartbeat_ttl_s"),
         ):
             if getattr(self, low) > getattr(self, high):
                 raise ValueError(f"{variable(low)} must not be greater than {variable(high)}")
+        if self.heartbeat_ttl_s < 2 * self.heartbeat_s:
+            raise ValueError("ASSAY_HEARTBEAT_TTL_S must be at least twice ASSAY_HEARTBEAT_S")
+        if self.port == self.flower_port:
+            raise ValueError("ASSAY_PORT and ASSAY_FLOWER_PORT must differ")
         if not self.flower_basic_auth and self.flower_host not in LOOPBACK:
             raise ValueError(
                 "ASSAY_FLOWER_HOST: Flower is an admin's door; beyond loopback set ASSAY_FLOWER_BASIC_AUTH"
             )
         return self
+
+
+def _whole_url(value: str) -> str:
+    try:
+        has_host = bool(urlsplit(value).hostname) and urlsplit(value).port != 0
+    except ValueError:
+        has_host = False
+    if not has_host:
+        raise ValueError("must be a URL with host and port; special characters of a password are %-escaped")
+    return value
 
 
 def variable(field: str) -> str:

@@ -6,6 +6,7 @@ from typing import cast
 
 from celery import Celery, Task
 from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 
 from config.celery import celery_config
 from config.queues import Priority, declare, message_priority
@@ -44,7 +45,8 @@ class AssayCelery(Celery):
     def _broker_errors(self) -> Iterator[None]:
         try:
             yield
-        except OperationalError as error:
+        # A connection that was fine before raises its library's own errors.
+        except (OperationalError, RedisError, OSError) as error:
             raise BrokerUnavailable(
                 f"The broker at {redact(self.conf.broker_url)} does not answer ({error})."
             ) from error
@@ -62,6 +64,6 @@ class AssayTask(Task):  # type: ignore[type-arg]  # generic in the stubs only
 
 def create_celery(settings: Settings, consumed: Sequence[str] = ()) -> AssayCelery:
     """The application; `consumed` are the queues this process reads, if it is a worker."""
-    app = AssayCelery("assay", task_cls=AssayTask, include=["tasks.probe"])
+    app = AssayCelery("assay", task_cls=AssayTask, include=["tasks.probe", "tasks.jobs.task"])
     app.conf.update(celery_config(settings, consumed))
     return app

@@ -35,9 +35,8 @@ def connect(url: str) -> Redis:
 def redact(url: str) -> str:
     """The URL as it may be shown: without its password."""
     parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@", 1)))
+    netloc = parts.netloc.replace(f":{parts.password}@", ":***@", 1) if parts.password is not None else parts.netloc
+    return urlunsplit(parts._replace(netloc=netloc, query="***" if parts.query else ""))
 
 
 @contextmanager
@@ -56,9 +55,11 @@ def explain(error: redis_errors.RedisError, url: str) -> RedisUnavailable | Redi
             f"Redis at {url} asks for a password, or refuses the one given: "
             "write it into the URL, redis://:PASSWORD@host:port/0."
         )
+    if "DB index is out of range" in text:
+        return RedisRefused(f"Redis at {url} has no database of that number.")
     if isinstance(error, redis_errors.NoPermissionError):
         return RedisRefused(f"Redis at {url} does not let this user do what Assay needs ({text}).")
-    if text.startswith("MISCONF"):
+    if "MISCONF" in text:  # inside a script it comes with a prefix
         return RedisUnavailable(
             f"Redis at {url} refuses writes because it cannot save them; its disk is probably full. "
             f"Free space there: it accepts writes again by itself. Redis says: {text}"

@@ -6,7 +6,11 @@ AssayError
 │   └── BrokerUnavailable  no message can be sent or counted
 └── Permanent              trying again changes nothing
     ├── RedisRefused       Redis wants a password, or grants too little
-    └── WorkerNameTaken    another live worker holds this name
+    ├── WorkerNameTaken    another live worker holds this name
+    ├── InvalidRequest     the request breaks a rule; `field` says where
+    │   └── UnknownKind    no such kind of job
+    ├── UnknownJob         no such job, or it has expired
+    └── Conflict           the job's state, or an earlier request, forbids it
 """
 
 
@@ -35,6 +39,26 @@ class Permanent(AssayError):
 
 class RedisRefused(Permanent):
     """Redis refuses this user."""
+
+
+class InvalidRequest(Permanent):
+    """The request breaks a rule."""
+
+    def __init__(self, message: str | None = None, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class UnknownKind(InvalidRequest):
+    """There is no such kind of job."""
+
+
+class UnknownJob(Permanent):
+    """There is no such job; it may have expired."""
+
+
+class Conflict(Permanent):
+    """The state of things forbids this."""
 
 
 class WorkerNameTaken(Permanent):

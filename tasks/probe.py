@@ -35,10 +35,21 @@ def probe(self: AssayTask, /, token: str) -> None:
     runtime.state.expire(keys.probe(token), LIFETIME_S)
 
 
-def ask(app: AssayCelery, state: Redis, queue: str, timeout_s: float) -> dict[str, Any] | None:
-    """One answer from a worker of this queue; None when none came in time."""
+def send_probe(app: AssayCelery, queue: str) -> str:
+    """Ask a queue; the token is for reading the answer."""
     token = uuid4().hex
     app.publish("assay.probe", queue, "interactive", token=token)
+    return token
+
+
+def read_probe(state: Redis, token: str) -> bool:
+    """Whether the answer has come."""
+    return bool(state.exists(keys.probe(token)))
+
+
+def ask(app: AssayCelery, state: Redis, queue: str, timeout_s: float) -> dict[str, Any] | None:
+    """One answer from a worker of this queue; None when none came in time."""
+    token = send_probe(app, queue)
     deadline = time.monotonic() + timeout_s
     while (left_s := deadline - time.monotonic()) > 0:
         # Shorter than the client's own command timeout, which would end the wait with an error.

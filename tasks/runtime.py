@@ -1,9 +1,12 @@
 """What a task may ask of the process that runs it. `workers` implements it; `tasks` never imports `workers`."""
 
 from collections.abc import Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from redis import Redis
+
+if TYPE_CHECKING:  # the runner publishes through the application, whose tasks know this module
+    from tasks.jobs.run import Runner
 
 T = TypeVar("T")
 
@@ -16,6 +19,10 @@ class Runtime(Protocol):
     @property
     def state(self) -> Redis:
         """The state Redis."""
+
+    @property
+    def runner(self) -> "Runner":
+        """What runs chunks here."""
 
     def run_async(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         """Run on the process's one asyncio loop and wait for the result; TimeoutError past the deadline."""

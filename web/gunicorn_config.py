@@ -14,7 +14,7 @@ except SettingsError as error:
     print(error, file=sys.stderr)
     sys.exit(78)
 
-bind = f"{settings.host}:{settings.port}"
+bind = f"[{settings.host}]:{settings.port}" if ":" in settings.host else f"{settings.host}:{settings.port}"
 workers = settings.web_processes
 threads = settings.web_threads
 worker_class = "gthread"

@@ -6,6 +6,7 @@ from typing import Any
 from flask import Blueprint
 from redis import Redis
 
+from config.queues import CPU
 from tasks.connections import explained
 from tasks.errors import AssayError
 from web.services import services
@@ -13,7 +14,7 @@ from web.services import services
 blueprint = Blueprint("health", __name__)
 
 #: The pools without which some kind of job could never run.
-NEEDED_POOLS = ("device", "api", "cpu")
+_NEEDED_POOLS = ("device", "api", "cpu")
 
 
 @blueprint.get("/health")
@@ -30,6 +31,8 @@ def ready() -> tuple[dict[str, Any], int]:
     ]
     if settings.cache_url != settings.redis_url:
         checks.append(lambda: _ping(services().cache, settings.cache_url))
+    if settings.broker_url != settings.redis_url:
+        checks.append(_broker)
     for check in checks:
         try:
             missing += check()
@@ -45,7 +48,14 @@ def _ping(client: Redis, url: str) -> list[str]:
     return []
 
 
+def _broker() -> list[str]:
+    services().celery.queued(CPU)
+    return []
+
+
 def _workers() -> list[str]:
     with explained(services().settings.redis_url):
         present = {worker.pool for worker in services().registry.workers() if worker.state == "ready"}
-    return [f"no {pool} worker is ready" for pool in NEEDED_POOLS if pool not in present]
+    settings = services().settings
+    at_rest = {"api": settings.api_workers_min == 0, "cpu": settings.cpu_workers_min == 0}  # started by the first work
+    return [f"no {pool} worker is ready" for pool in _NEEDED_POOLS if pool not in present and not at_rest.get(pool)]

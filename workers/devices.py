@@ -3,7 +3,9 @@
 The launcher must never initialise CUDA, nor must a worker's parent process: both only read text here.
 """
 
+import logging
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +14,9 @@ from config.queues import Slot
 from config.settings import Settings
 from workers.allocation import allocate
 
+log = logging.getLogger(__name__)
+
+_DEVICE = re.compile(r"0|[1-9][0-9]{0,3}|GPU-[0-9A-Za-z-]+|MIG-[0-9A-Za-z/-]+")
 #: Slots of a host without GPUs.
 DEFAULT_CPU_SLOTS = 2
 #: nvidia-smi takes seconds on a busy host; a wedged driver makes it hang.
@@ -30,6 +35,8 @@ class PinnedSlot:
     def environment(self) -> dict[str, str]:
         """Set before the worker's Python starts: no library can then see, or take, another slot's share."""
         pinned = {"CUDA_VISIBLE_DEVICES": ",".join(self.devices)}
+        if self.devices:
+            pinned["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # nvidia-smi's order; CUDA's own puts the fastest first
         if self.threads is not None:
             pinned |= {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads)}
         return pinned
@@ -49,13 +56,14 @@ def discover_gpus(environment: Mapping[str, str]) -> tuple[tuple[str, ...], str]
     listed = _nvidia_smi(environment)
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return listed, "nvidia-smi" if listed else "no nvidia-smi and no CUDA_VISIBLE_DEVICES"
+        return listed, "nvidia-smi" if listed else "nvidia-smi lists none"
     # As CUDA reads it: the list ends at the first entry that is no device, so "-1" and "" hide all.
     chosen: list[str] = []
     for entry in (part.strip() for part in visible.split(",")):
-        if not entry or entry.startswith("-") or (entry.isdigit() and listed and entry not in listed):
+        if not _DEVICE.fullmatch(entry) or (entry.isdigit() and listed and entry not in listed):
             break
-        chosen.append(entry)
+        if entry not in chosen:
+            chosen.append(entry)
     return tuple(chosen), f"CUDA_VISIBLE_DEVICES={visible}"
 
 
@@ -65,10 +73,15 @@ def _nvidia_smi(environment: Mapping[str, str]) -> tuple[str, ...]:
         run = subprocess.run(
             command, env=dict(environment), capture_output=True, text=True, timeout=NVIDIA_SMI_TIMEOUT_S, check=False
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except FileNotFoundError:
         return ()
-    lines = (line.strip() for line in run.stdout.splitlines())
-    return tuple(line for line in lines if line.isdigit()) if run.returncode == 0 else ()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        log.warning("nvidia-smi does not answer, so its GPUs are not used: %s", error)
+        return ()
+    if run.returncode != 0:
+        log.warning("nvidia-smi fails (exit code %d), so its GPUs are not used: %s", run.returncode, run.stderr.strip())
+        return ()
+    return tuple(line.strip() for line in run.stdout.splitlines() if line.strip().isdigit())
 
 
 def take_inventory(settings: Settings, environment: Mapping[str, str]) -> Inventory:
@@ -80,7 +93,7 @@ def take_inventory(settings: Settings, environment: Mapping[str, str]) -> Invent
     threads = None
     if not gpus:
         given = environment.get("OMP_NUM_THREADS", "")
-        threads = int(given) if given.isdigit() else max(1, _usable_cores() // workers)
+        threads = int(given) if re.fullmatch(r"[1-9][0-9]*", given) else max(1, _usable_cores() // workers)
     slots = tuple(
         PinnedSlot(Slot(settings.node, index), devices, threads) for index, devices in enumerate(allocation.groups)
     )

@@ -5,8 +5,9 @@ import sys
 import urllib.request
 from collections.abc import Sequence
 
-from config.settings import Settings, load_settings
-from tasks.connections import connect
+from config.settings import Settings, SettingsError, load_settings
+from tasks.connections import connect, explained
+from tasks.errors import AssayError
 from tasks.registry import Registry
 from workers.launch import POOLS
 
@@ -16,14 +17,20 @@ def is_healthy(settings: Settings, pool: str) -> bool:
         host = "127.0.0.1" if settings.flower_host == "0.0.0.0" else settings.flower_host
         with urllib.request.urlopen(f"http://{host}:{settings.flower_port}/healthcheck", timeout=5) as reply:
             return bool(reply.status == 200)
-    workers = Registry(connect(settings.redis_url), settings.heartbeat_ttl_s).workers()
+    with explained(settings.redis_url):
+        workers = Registry(connect(settings.redis_url), settings.heartbeat_ttl_s).workers()
     return any(worker.pool == pool and worker.node == settings.node and worker.state == "ready" for worker in workers)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m workers.healthcheck", description=__doc__)
     parser.add_argument("pool", choices=POOLS)
-    return 0 if is_healthy(load_settings(), parser.parse_args(argv).pool) else 1
+    pool = parser.parse_args(argv).pool
+    try:
+        return 0 if is_healthy(load_settings(), pool) else 1
+    except (SettingsError, AssayError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ python -m workers.launch beat | flower     one process
 import argparse
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,9 +19,10 @@ from config import queues
 from config.logging import configure_logging
 from config.settings import Settings, SettingsError, load_settings
 from tasks.app import create_celery
-from tasks.connections import connect, eviction_warning, explained, wait_for_redis
+from tasks.connections import eviction_warning, explained, wait_for_redis
 from tasks.errors import AssayError, Permanent, Retryable
-from tasks.registry import Pool, Registry
+from tasks.jobs.core import create_core
+from tasks.registry import Pool
 from workers.devices import PinnedSlot, take_inventory
 from workers.main import worker_name
 from workers.scaling import Bounds, Scaler, Start, Stop
@@ -38,7 +40,10 @@ class Launcher:
         self._settings = settings
         self._supervisor = supervisor
         self._id = uuid4().hex
-        self._registry = Registry(connect(settings.redis_url), settings.heartbeat_ttl_s)
+        self._core = create_core(settings, create_celery(settings))
+        self._registry = self._core.registry
+        self._recovery = self._core.recovery(f"launcher {self._id}")
+        supervisor.on_death = self._bury
 
     def launch_devices(self, only: Sequence[int]) -> None:
         inventory = take_inventory(self._settings, os.environ)
@@ -51,7 +56,7 @@ class Launcher:
                 f"Slot {missing[0]} does not exist: node {self._settings.node} has slots 0 to {len(known) - 1}. "
                 "ASSAY_SLOTS sets their number."
             )
-        chosen = [known[index] for index in only] if only else list(inventory.slots)
+        chosen = [known[index] for index in sorted(set(only))] if only else list(inventory.slots)
         if free := [pinned for pinned in chosen if self._is_free("device", pinned.slot.index)]:
             for pinned in free:
                 self._supervisor.start(self._device_command(pinned))
@@ -68,6 +73,8 @@ class Launcher:
             if time.monotonic() - looked_at < SCALE_INTERVAL_S:
                 return
             looked_at = time.monotonic()
+            if self._supervisor.failed or any(child.stopping for child in self._supervisor.children.values()):
+                return  # one that is on its way out still has its name
             try:
                 queued = app.queued(queue)
                 with explained(self._settings.redis_url):
@@ -77,7 +84,8 @@ class Launcher:
                 return
             match scaler.decide(queued, running, looked_at):
                 case Start(index):
-                    log.info("%d chunks wait on %s: starting worker %d", queued, queue, index)
+                    if queued:
+                        log.info("%d chunks wait on %s: starting worker %d", queued, queue, index)
                     self._supervisor.start(self._command(pool, index))
                 case Stop(index):
                     log.info("worker %d of %s is idle: stopping it", index, queue)
@@ -88,6 +96,8 @@ class Launcher:
         self._supervisor.run(tick)
 
     def launch_beat(self) -> None:
+        if not self._is_free("beat", 0):
+            return
         self._supervisor.start(self._command("beat", 0))
         self._supervisor.run()
 
@@ -104,6 +114,14 @@ class Launcher:
         argv = (sys.executable, "-m", "celery", "-A", "workers.celery", "flower")
         self._supervisor.start(Command("flower", argv, environment))
         self._supervisor.run()
+
+    def _bury(self, name: str) -> None:
+        """Our worker is dead, we saw it end: what it held goes to others at once."""
+        try:
+            with explained(self._settings.redis_url):
+                self._recovery.bury_worker(name)
+        except AssayError as error:  # then its heartbeat lapses, and others bury it
+            log.warning("could not tell that %s is dead: %s", name, error)
 
     def _indices(self, pool: Pool) -> dict[int, str]:
         """Names of the workers of this pool that run or are about to, by index; not those told to stop."""
@@ -131,6 +149,8 @@ class Launcher:
                     "%s is registered by pid %d on %s; waiting to see if it lives", name, holder.pid, holder.host
                 )
                 said = True
+            if holder.state == "stopping":  # its launcher died; it ends within its grace period, and then we are next
+                deadline = max(deadline, time.monotonic() + self._settings.heartbeat_ttl_s)
             if time.monotonic() > deadline or self._supervisor.pause(0.25):
                 log.error(
                     "%s runs already (pid %d on %s): this launcher leaves it alone. "
@@ -151,9 +171,10 @@ class Launcher:
 
 
 def run(settings: Settings, pool: str, slots: Sequence[int], supervisor: Supervisor) -> int:
-    supervisor.handle_signals()
-    if not wait_for_redis(settings.redis_url, supervisor.pause):
-        return 0
+    supervisor.handle_signals(pass_on=[signal.SIGUSR1] if pool in ("device", "api", "cpu") else [])
+    for url in dict.fromkeys((settings.redis_url, settings.broker_url)):
+        if url.startswith("redis") and not wait_for_redis(url, supervisor.pause):
+            return 0
     if warning := eviction_warning(settings.redis_url):
         log.warning(warning)
     launcher = Launcher(settings, supervisor)
@@ -192,6 +213,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AssayError as error:
         log.error("%s", error)
         return EXIT_MISCONFIGURED
+    except KeyboardInterrupt:  # before the handlers were there
+        return 0
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 from celery import signals
-from celery.exceptions import SecurityWarning
+from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.worker import state as worker_state
 
 from config.logging import configure_logging
@@ -27,10 +27,12 @@ from config.settings import Settings, SettingsError, load_settings
 from tasks.app import AssayCelery, create_celery
 from tasks.connections import connect, wait_for_redis
 from tasks.errors import Permanent, WorkerNameTaken
+from tasks.jobs.core import JobCore, create_core
 from tasks.registry import Pool, Registry, Worker
 from workers.presence import Presence
 from workers.process_runtime import ProcessRuntime
 from workers.supervision import EXIT_MISCONFIGURED, EXIT_NAME_TAKEN
+from workers.watch import Watch
 
 log = logging.getLogger("workers.main")
 
@@ -73,22 +75,40 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def run_worker(app: AssayCelery, worker: Worker, presence: Presence, level: str) -> int:
+def run_worker(app: AssayCelery, worker: Worker, presence: Presence, core: JobCore) -> int:
     """Run Celery's worker until it is told to stop."""
-    signals.worker_ready.connect(lambda **_: presence.say("ready"), weak=False)
     signals.worker_shutting_down.connect(lambda **_: presence.say("stopping"), weak=False)
     celery_worker = app.Worker(
         hostname=f"{worker.name}@{worker.node}",
         pool_cls="threads" if worker.pool == "api" else "prefork",
         concurrency=worker.concurrency,
-        loglevel=level,
+        loglevel=core.settings.log_level,
         quiet=True,
         # Workers meet in the registry; Celery's own acquaintance costs a second at start and messages ever after.
         without_mingle=True,
         without_gossip=True,
     )
+    watch = Watch(
+        core.recovery(worker.name),
+        core.state,
+        core.settings.redis_url,
+        f"{worker.name}/{worker.incarnation}",
+        lambda: _children(celery_worker.pool),
+    )
+
+    def on_ready(**_: object) -> None:
+        presence.say("ready")
+        watch.start()
+
+    signals.worker_ready.connect(on_ready, weak=False)
     celery_worker.start()
+    watch.stop()
     return celery_worker.exitcode or 0
+
+
+def _children(pool: Any) -> list[int]:
+    """Process ids of a prefork pool; a thread pool has none, and is watched by its launcher."""
+    return list(pool.info.get("processes", ()))
 
 
 def run_beat(app: AssayCelery, settings: Settings, presence: Presence) -> int:
@@ -113,13 +133,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     configure_logging(worker.name, settings.log_level)
     # Celery warns root because pickled messages could carry code; ours are JSON.
     warnings.simplefilter("ignore", SecurityWarning)
+    # It announces, at every lost connection, a default that we have set.
+    warnings.simplefilter("ignore", CPendingDeprecationWarning)
     # A receiver of this signal keeps Celery from setting up logging of its own.
     signals.setup_logging.connect(lambda **_: None, weak=False)
 
     registry = Registry(connect(settings.redis_url), settings.heartbeat_ttl_s)
     # Reserved, not active: a message counts from the moment it has left the queue, whatever its child is doing.
     presence = Presence(
-        registry, worker, settings.redis_url, settings.heartbeat_s, lambda: len(worker_state.reserved_requests)
+        registry,
+        worker,
+        settings.redis_url,
+        settings.heartbeat_s,
+        settings.stop_grace_s,
+        lambda: len(worker_state.reserved_requests),
     )
     try:
         if not _wait_for_redis(settings):
@@ -134,14 +161,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     log.info("%s sees devices %s", worker.name, ",".join(worker.devices) or "none (CPU)")
 
     app = create_celery(settings, worker.queues)
-    app.runtime = ProcessRuntime(worker.name, settings.redis_url)
+    core = create_core(settings, app)
+    app.runtime = ProcessRuntime(worker, core)
     presence.start()
     try:
-        return (
-            run_beat(app, settings, presence)
-            if worker.pool == "beat"
-            else run_worker(app, worker, presence, settings.log_level)
-        )
+        return run_beat(app, settings, presence) if worker.pool == "beat" else run_worker(app, worker, presence, core)
     finally:
         presence.leave()
 

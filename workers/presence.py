@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -20,13 +21,22 @@ log = logging.getLogger(__name__)
 
 class Presence:
     def __init__(
-        self, registry: Registry, worker: Worker, url: str, interval_s: float, active: Callable[[], int] = lambda: 0
+        self,
+        registry: Registry,
+        worker: Worker,
+        url: str,
+        interval_s: float,
+        orphan_grace_s: float,
+        active: Callable[[], int] = lambda: 0,
     ) -> None:
         self._registry = registry
         self._worker = worker
         self._url = url
         self._interval_s = interval_s
         self._active = active
+        self._parent = os.getppid()
+        self._orphan_grace_s = orphan_grace_s
+        self._orphan_since: float | None = None
         self._state: State = "starting"
         self._changed = threading.Event()
         self._ended = threading.Event()
@@ -57,9 +67,21 @@ class Presence:
         except AssayError as error:  # it lapses by itself
             log.warning("could not sign off: %s", error)
 
+    def _end_if_orphaned(self) -> None:
+        """Our launcher is dead, so nobody else holds us to the grace period: stop, and end for certain after it."""
+        if os.getppid() == self._parent:
+            return
+        if self._orphan_since is None:
+            self._orphan_since = time.monotonic()
+            log.warning("the launcher is gone: stopping")
+            os.kill(os.getpid(), signal.SIGTERM)
+        elif time.monotonic() - self._orphan_since > self._orphan_grace_s:
+            os.killpg(os.getpgid(0), signal.SIGKILL)
+
     def _beat(self) -> None:
         said = ""
         while not self._ended.is_set():
+            self._end_if_orphaned()
             try:
                 with explained(self._url):
                     self._registry.announce(replace(self._worker, state=self._state, active=self._active()))

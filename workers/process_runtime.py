@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 
 from redis import Redis
 
-from tasks.connections import connect
+from tasks.jobs.core import JobCore
+from tasks.jobs.run import Runner
+from tasks.registry import Worker
 
 T = TypeVar("T")
 
@@ -19,12 +21,21 @@ T = TypeVar("T")
 class ProcessRuntime:
     """Implements tasks.runtime.Runtime."""
 
-    def __init__(self, worker: str, state_url: str) -> None:
-        self.worker = worker
-        self.state: Redis = connect(state_url)  # connects on first use, and again after a fork
+    def __init__(self, worker: Worker, core: JobCore) -> None:
+        self.worker = worker.name
+        self.state: Redis = core.state  # connects on first use, and again after a fork
+        self._core = core
+        self._worker = worker
+        self._runner: Runner | None = None
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_pid = 0
+
+    @property
+    def runner(self) -> Runner:
+        if self._runner is None:
+            self._runner = self._core.runner(self._worker)
+        return self._runner
 
     def run_async(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         future = asyncio.run_coroutine_threadsafe(work, self._running_loop())

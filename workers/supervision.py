@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import FrameType
@@ -61,11 +61,15 @@ class Child:
 class Supervisor:
     """Runs in the main thread; `run` returns when told to stop or when no child is left."""
 
-    def __init__(self, stop_grace_s: float) -> None:
+    def __init__(self, stop_grace_s: float, kill_s: float = 1.0) -> None:
+        """`kill_s`: what children that are supervisors themselves get for killing theirs, after the grace period."""
         self._stop_grace_s = stop_grace_s
+        self._kill_s = kill_s
         self._children: dict[str, Child] = {}
         self._stop_signals = 0
         self._wake = threading.Event()
+        self.on_death: Callable[[str], None] = lambda _: None
+        """Called with the name of a child that died, when it and all its processes are gone."""
         self.failed: dict[str, int] = {}
         """Children that ended for good by themselves, with their exit codes."""
 
@@ -73,11 +77,11 @@ class Supervisor:
     def children(self) -> dict[str, Child]:
         return self._children
 
-    def handle_signals(self) -> None:
-        """Stop on SIGTERM and SIGINT; hand the rest that Celery understands on to the children."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+    def handle_signals(self, pass_on: Sequence[signal.Signals] = ()) -> None:
+        """Stop on SIGTERM, SIGINT and SIGQUIT; hand others that the children understand on to them."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, self._on_stop)
-        for number in (signal.SIGUSR1, signal.SIGQUIT):
+        for number in pass_on:
             signal.signal(number, self._pass_on)
         signal.signal(signal.SIGCHLD, lambda *_: self._wake.set())
 
@@ -90,6 +94,8 @@ class Supervisor:
         return self._stop_signals > 0
 
     def start(self, command: Command) -> None:
+        if (known := self._children.get(command.name)) and known.process and known.process.poll() is None:
+            raise ValueError(f"{command.name} is running already")
         child = self._children.setdefault(command.name, Child(command))
         child.process, child.started_at, child.stopping = _spawn(command), time.monotonic(), False
         log.info("%s started, pid %d", command.name, child.process.pid)
@@ -125,12 +131,17 @@ class Supervisor:
         while self._alive() and self._stop_signals <= max(told, 1) and time.monotonic() < deadline:
             self._wake.wait(0.1)
             self._wake.clear()
-        for child in self._alive():
+        late = self._alive()
+        for child in late:
             log.warning("%s did not end in time: killed", child.command.name)
             # A supervisor below us kills its own children on a second SIGTERM, then ends.
             _signal(child, signal.SIGTERM)
-            _wait(child, KILL_S / 2)
+        deadline = time.monotonic() + self._kill_s
+        while self._alive() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for child in late:
             _kill_group(child)
+        for child in late:
             _wait(child, KILL_S)
         self._children.clear()
 
@@ -153,6 +164,7 @@ class Supervisor:
                     del self._children[name]
                 else:
                     self._plan_restart(child, code, now)
+                    self.on_death(name)
             elif child.process is None and child.stopping:
                 del self._children[name]
             elif child.process is None and now >= child.restart_at:

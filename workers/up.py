@@ -3,6 +3,7 @@
 Says where things are once each of them has answered. Ctrl-C stops all of it.
 """
 
+import errno
 import fcntl
 import json
 import logging
@@ -20,11 +21,11 @@ from typing import IO
 from config.logging import configure_logging
 from config.settings import Settings, SettingsError, load_settings
 from tasks.app import create_celery
-from tasks.connections import connect, redact, wait_for_redis
+from tasks.connections import connect, explained, redact, wait_for_redis
 from tasks.errors import AssayError, Permanent
-from tasks.probe import ask
+from tasks.probe import read_probe, send_probe
 from tasks.registry import Registry
-from workers.embedded_redis import EmbeddedRedis, RedisServerMissing, free_port
+from workers.embedded_redis import EmbeddedRedis, RedisServerMissing, Role, free_port
 from workers.supervision import EXIT_MISCONFIGURED, Command, Supervisor
 
 log = logging.getLogger("workers.up")
@@ -32,8 +33,6 @@ log = logging.getLogger("workers.up")
 #: Seconds between two looks at what is not ready yet, and between two lines that say what that is.
 LOOK_S = 1.0
 SAY_S = 30.0
-#: Seconds a queue has to answer a probe.
-PROBE_S = 20.0
 
 
 def read_procfile(path: Path) -> list[Command]:
@@ -48,8 +47,13 @@ def read_procfile(path: Path) -> list[Command]:
 
 def lock_folder(folder: Path) -> IO[str]:
     """Hold the data folder for as long as the returned file is open: two servers on one file would spoil it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = (folder / "lock").open("a+")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("a+")
+    except OSError as error:
+        raise Permanent(
+            f"The folder {folder} cannot be used ({error.strerror}): set ASSAY_DATA_DIR to one that can be written."
+        ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -60,15 +64,16 @@ def lock_folder(folder: Path) -> IO[str]:
 
 
 def require_free_port(host: str, port: int, variable: str) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port of a server that just ended is free
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise Permanent(
-                f"Port {port} on {host} cannot be used ({error.strerror}): "
-                f"stop what listens there, or choose another with {variable}=..."
-            ) from error
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port of a server that just ended is free
+            probe.bind(address)
+    except OSError as error:
+        advice = f"stop what listens there, or choose another with {variable}=..."
+        if error.errno != errno.EADDRINUSE:
+            advice = f"correct {variable.replace('PORT', 'HOST')}."
+        raise Permanent(f"Port {port} on {host} cannot be used ({error.strerror}): {advice}") from error
 
 
 class Readiness:
@@ -79,6 +84,7 @@ class Readiness:
         self._app = create_celery(settings)
         self._state = connect(settings.redis_url)
         self._registry = Registry(self._state, settings.heartbeat_ttl_s)
+        self._asked: dict[str, str] = {}
         self._answered: set[str] = set()
 
     def missing(self) -> list[str]:
@@ -90,15 +96,23 @@ class Readiness:
         ):
             if problem := _http_problem(url):
                 waiting.append(f"{name}: {problem}")
-        workers = self._registry.workers()
+        with explained(settings.redis_url):
+            workers = self._registry.workers()
+            self._probe({queue for worker in workers for queue in worker.queues})
         if not any(worker.pool == "beat" and worker.state == "ready" for worker in workers):
             waiting.append("beat: not there yet")
-        for queue in sorted({queue for worker in workers for queue in worker.queues} - self._answered):
-            if waiting or ask(self._app, self._state, queue, PROBE_S) is None:
-                waiting.append(f"queue {queue}: no worker has answered yet")
-            else:
-                self._answered.add(queue)
+        waiting += [
+            f"queue {queue}: no worker has answered yet" for queue in self._asked if queue not in self._answered
+        ]
         return waiting
+
+    def _probe(self, queues: set[str]) -> None:
+        """Ask every queue once, and note who has answered. Never waits: the caller has children to look after."""
+        for queue in sorted(queues - self._asked.keys()):
+            self._asked[queue] = send_probe(self._app, queue)
+        for queue, token in self._asked.items():
+            if queue not in self._answered and read_probe(self._state, token):
+                self._answered.add(queue)
 
     def queues(self) -> list[str]:
         return sorted(self._answered)
@@ -157,7 +171,7 @@ Assay is up ({seconds:.0f} s).
 
 Try:  curl {api}/v1/workers
 
-Ctrl-C stops everything.
+In other terminals: . {folder}/env points commands at this system. Ctrl-C stops everything.
 """
 
 
@@ -165,13 +179,14 @@ def up(settings: Settings, procfile: Path) -> int:
     lock = lock_folder(settings.data_dir)
     require_free_port(settings.host, settings.port, "ASSAY_PORT")
     require_free_port(settings.flower_host, settings.flower_port, "ASSAY_FLOWER_PORT")
-    servers, processes = Supervisor(settings.stop_grace_s), Supervisor(settings.stop_grace_s + 5)
+    # Redis with a full disk refuses to end; launchers need time to kill theirs.
+    servers, processes = Supervisor(stop_grace_s=10), Supervisor(settings.stop_grace_s + 5, kill_s=5)
     processes.handle_signals()
     try:
-        if "redis_url" not in settings.model_fields_set:
-            settings = start_redis(settings, servers)
-        if not wait_for_redis(settings.redis_url, processes.pause):
+        settings = start_redis(settings, servers)
+        if not wait_for_redis(settings.redis_url, lambda seconds: _check(servers) or processes.pause(seconds)):
             return 0
+        write_environment(settings)
         os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         for command in read_procfile(procfile):
             processes.start(command)
@@ -184,18 +199,41 @@ def up(settings: Settings, procfile: Path) -> int:
         processes.run(tick)
         return max(processes.failed.values(), default=0)
     finally:
+        log.info("stopping; once more Ctrl-C kills")
         processes.shutdown()
         servers.shutdown()  # last: what stops may still have something to write
         lock.close()
+        log.info("stopped")
 
 
 def start_redis(settings: Settings, servers: Supervisor) -> Settings:
-    """Start the two servers and tell the processes of them."""
-    for role in ("state", "cache"):
+    """Start the servers that no setting names, and tell the processes of them."""
+    if "redis_url" in settings.model_fields_set:
+        return settings
+    roles: list[Role] = ["state"] if "cache_url" in settings.model_fields_set else ["state", "cache"]
+    for role in roles:
         server = EmbeddedRedis(role, settings.data_dir / f"redis-{role}", free_port(), settings.embedded_cache_mb)
         servers.start(server.command())
         os.environ["ASSAY_REDIS_URL" if role == "state" else "ASSAY_CACHE_URL"] = server.url
     return load_settings()
+
+
+def _check(servers: Supervisor) -> bool:
+    """Say why when a server of ours cannot start; always False."""
+    servers.poll()
+    for child in servers.children.values():
+        if child.deaths >= 2:
+            lines = Path(child.command.log_path).read_text(errors="replace").splitlines()
+            raise Permanent(f"{child.command.name} cannot start; {child.command.log_path} ends with: {lines[-1]}")
+    return False
+
+
+def write_environment(settings: Settings) -> None:
+    """For other terminals: `. data/env` points commands at this system."""
+    names = {"ASSAY_REDIS_URL": settings.redis_url, "ASSAY_CACHE_URL": settings.cache_url}
+    path = settings.data_dir / "env"
+    path.touch(mode=0o600)
+    path.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in names.items()))
 
 
 def main() -> int:
@@ -206,6 +244,8 @@ def main() -> int:
     except (SettingsError, AssayError, RedisServerMissing) as error:
         print(error, file=sys.stderr)
         return EXIT_MISCONFIGURED
+    except KeyboardInterrupt:  # before the handlers were there
+        return 0
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from tasks.probe import ask
 from tasks.registry import Registry, Worker
 from tests import fake_nvidia_smi
 from tests.programs import Program, is_alive, wait_until
+from tests.redis_server import RedisServer
 from workers.supervision import EXIT_MISCONFIGURED, EXIT_NAME_TAKEN
 
 Run = Callable[..., Program]
@@ -136,6 +137,49 @@ def test_a_second_launcher_for_a_slot_says_so_and_leaves_but_another_node_is_fin
     assert [worker.name for worker in wait_for_ready(registry, "device", 2)] == ["gpu.node1.0", "gpu.node2.0"]
 
 
+def test_a_launcher_survives_a_redis_that_is_killed_and_comes_back(run: Run, tmp_path: Path) -> None:
+    with RedisServer(tmp_path / "redis") as server:
+        launcher = run("python", "-m", "workers.launch", "cpu", ASSAY_REDIS_URL=server.url, ASSAY_NODE="node1")
+        launcher.wait_for("cpu.node1.0@node1 ready")
+        server.stop(signal.SIGKILL)
+        launcher.wait_for("no heartbeat: Redis at .* does not answer")
+        server.start()
+        launcher.wait_for("heartbeat is back")
+        with server.client() as state:
+            (worker,) = wait_for_ready(Registry(state, lifetime_s=6), "cpu", 1)
+        assert psutil.Process(worker.pid).ppid() == launcher.process.pid, "the same launcher still has its worker"
+        assert "Traceback" not in launcher.output
+
+
+def test_beat_comes_back_after_it_and_its_launcher_were_killed(run: Run, redis_url: str, registry: Registry) -> None:
+    environment = {"ASSAY_REDIS_URL": redis_url, "ASSAY_NODE": "node1", "ASSAY_HEARTBEAT_TTL_S": "3"}
+    first = run("python", "-m", "workers.launch", "beat", **environment)
+    (old,) = wait_for_ready(registry, "beat", 1)
+    first.process.kill()
+    psutil.Process(old.pid).kill()
+    run("python", "-m", "workers.launch", "beat", **environment)
+    wait_until(lambda: [w.pid for w in ready(registry, "beat")] not in ([], [old.pid]), "a new beat")
+
+
+def test_a_busy_worker_whose_launcher_is_gone_ends_and_its_slot_is_taken_over(
+    run: Run, redis_url: str, registry: Registry, app: AssayCelery
+) -> None:
+    environment = {
+        "ASSAY_REDIS_URL": redis_url, "ASSAY_NODE": "node1", "ASSAY_HEARTBEAT_TTL_S": "3", "ASSAY_STOP_GRACE_S": "3",
+    }  # fmt: skip
+    first = run("python", "-m", "workers.launch", "device", "--slot", "0", **environment)
+    (old,) = wait_for_ready(registry, "device", 1)
+    (child,) = psutil.Process(old.pid).children()
+    child.suspend()  # busy for ever
+    app.publish("assay.probe", "gpu.node1.0", "normal", token="stuck")
+    wait_until(lambda: [w.active for w in ready(registry, "device")] == [1], "it has taken the work")
+    first.descendants()
+    first.stop(signal.SIGKILL)
+    run("python", "-m", "workers.launch", "device", "--slot", "0", "--slot", "0", **environment)
+    wait_until(lambda: [w.pid for w in ready(registry, "device")] not in ([], [old.pid]), "the slot is taken over")
+    assert first.survivors() == []
+
+
 def test_a_launcher_started_again_after_kill_9_takes_over(run: Run, redis_url: str, registry: Registry) -> None:
     environment = {"ASSAY_REDIS_URL": redis_url, "ASSAY_NODE": "node1", "ASSAY_HEARTBEAT_TTL_S": "3"}
     first = run("python", "-m", "workers.launch", "device", "--slot", "0", **environment)
@@ -156,7 +200,8 @@ def test_api_tasks_share_one_asyncio_loop_per_process(
     answers = [answer for _ in range(12) if (answer := ask(app, state, "api", timeout_s=20))]
     assert len(answers) == 12
     assert len({(answer["pid"], answer["loop"]) for answer in answers}) == 1
-    assert len({answer["thread"] for answer in answers}) > 1, "threads, not one"
+    (worker,) = ready(registry, "api")
+    assert {answer["pid"] for answer in answers} == {worker.pid}, "threads: no children"
 
 
 def test_queued_work_starts_a_second_worker_and_idleness_ends_it(

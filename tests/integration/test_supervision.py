@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.programs import Program, is_alive, wait_until
 from workers.supervision import EXIT_NAME_TAKEN, Command, Supervisor
@@ -53,6 +54,24 @@ time.sleep(600)
     supervisor.shutdown()
     for pid in map(int, pids.read_text().split()):
         assert not psutil.pid_exists(pid) or not is_alive(psutil.Process(pid))
+
+
+def test_many_that_ignore_sigterm_are_killed_together() -> None:
+    supervisor = Supervisor(stop_grace_s=0.2, kill_s=0.2)
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+    for number in range(6):
+        supervisor.start(python(f"deaf-{number}", deaf))
+    started = time.monotonic()
+    supervisor.shutdown()
+    assert time.monotonic() - started < 5, "one after the other: the last would outlive our own parent's patience"
+
+
+def test_a_running_child_is_not_started_over() -> None:
+    supervisor = Supervisor(stop_grace_s=5)
+    supervisor.start(python("sleeper", "import time; time.sleep(600)"))
+    with pytest.raises(ValueError, match="sleeper is running already"):
+        supervisor.start(python("sleeper", "pass"))
+    supervisor.shutdown()
 
 
 def test_children_end_when_their_supervisor_is_killed(run: Callable[..., Program]) -> None:

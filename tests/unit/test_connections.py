@@ -10,6 +10,7 @@ from tasks.errors import AssayError, RedisRefused, RedisUnavailable
 def test_a_password_is_not_shown() -> None:
     assert redact("redis://:hunter2@here:6379/0") == "redis://:***@here:6379/0"
     assert redact("redis://me:hunter2@here:6379/0") == "redis://me:***@here:6379/0"
+    assert redact("redis://here:6379/0?password=hunter2") == "redis://here:6379/0?***"
     assert redact("redis://here:6379/0") == "redis://here:6379/0"
 
 
@@ -22,6 +23,8 @@ def test_a_password_is_not_shown() -> None:
         (exceptions.ReadOnlyError("READONLY"), RedisUnavailable, "read-only replica"),
         (exceptions.OutOfMemoryError("OOM"), RedisUnavailable, "is full"),
         (exceptions.ResponseError("MISCONF Errors writing"), RedisUnavailable, "disk is probably full"),
+        (exceptions.ResponseError("Error running script: MISCONF Errors"), RedisUnavailable, "disk is probably full"),
+        (exceptions.ResponseError("DB index is out of range"), RedisRefused, "no database of that number"),
         (exceptions.AuthenticationError("NOAUTH"), RedisRefused, "asks for a password"),
         (exceptions.NoPermissionError("NOPERM"), RedisRefused, "does not let this user"),
     ],

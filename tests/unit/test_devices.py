@@ -35,6 +35,9 @@ def test_nvidia_smi_is_asked(eight: dict[str, str]) -> None:
         ("0,-1,3", ("0",)),  # as CUDA reads it: the list ends at the first wrong entry
         ("1,9", ("1",)),  # there is no GPU 9
         ("GPU-8e0f,1", ("GPU-8e0f", "1")),
+        ("2,2,3", ("2", "3")),  # one slot a GPU, however often it is named
+        ("none", ()),
+        ("NoDevFiles", ()),
     ],
 )
 def test_cuda_visible_devices_narrows_it(eight: dict[str, str], visible: str, found: tuple[str, ...]) -> None:
@@ -55,6 +58,11 @@ def test_a_host_without_gpus_gets_two_cpu_slots_that_divide_its_threads(
     ] * 2
 
 
+def test_an_nvidia_smi_that_fails_is_told(none: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+    assert discover_gpus(none)[0] == ()
+    assert "nvidia-smi fails (exit code 9)" in caplog.text
+
+
 def test_a_given_number_of_threads_is_kept(none: dict[str, str]) -> None:
     slots = take_inventory(Settings(node="n", slots="4"), none | {"OMP_NUM_THREADS": "3"}).slots
     assert [each.threads for each in slots] == [3] * 4
@@ -63,7 +71,7 @@ def test_a_given_number_of_threads_is_kept(none: dict[str, str]) -> None:
 def test_slots_override_the_number_of_workers(eight: dict[str, str]) -> None:
     slots = take_inventory(Settings(node="n", slots="4"), eight).slots
     assert [each.environment() for each in slots] == [
-        {"CUDA_VISIBLE_DEVICES": pair} for pair in ("0,1", "2,3", "4,5", "6,7")
+        {"CUDA_VISIBLE_DEVICES": pair, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} for pair in ("0,1", "2,3", "4,5", "6,7")
     ]
 
 

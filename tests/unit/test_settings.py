@@ -27,6 +27,11 @@ def test_an_empty_variable_means_the_default(monkeypatch: pytest.MonkeyPatch) ->
         ("ASSAY_SLOTS", "0", "ASSAY_SLOTS: must be a number of workers"),
         ("ASSAY_API_WORKERS_MIN", "9", "ASSAY_API_WORKERS_MIN must not be greater than ASSAY_API_WORKERS_MAX"),
         ("ASSAY_PROT", "6006", "ASSAY_PROT is not a setting; did you mean ASSAY_PORT?"),
+        ("ASSAY_REDIS_URL", "redis://here:abc/0", "ASSAY_REDIS_URL: must be a URL with host and port"),
+        ("ASSAY_REDIS_URL", "redis://:se/cret@here", "ASSAY_REDIS_URL: must be a URL with host and port"),
+        ("ASSAY_STOP_GRACE_S", "inf", "ASSAY_STOP_GRACE_S: input should be a finite number"),
+        ("ASSAY_FLOWER_PORT", "6006", "ASSAY_PORT and ASSAY_FLOWER_PORT must differ"),
+        ("ASSAY_FLOWER_BASIC_AUTH", "admin:a,b", "ASSAY_FLOWER_BASIC_AUTH: must be user:password, without commas"),
         ("ASSAY_FLOWER_HOST", "0.0.0.0", "beyond loopback set ASSAY_FLOWER_BASIC_AUTH"),
     ],
 )

@@ -1,0 +1,69 @@
+"""Filling the queues: chunks are written by the ledger, then announced on the broker. A lost message is sent again."""
+
+import logging
+import time
+from typing import cast
+
+from config.queues import API, CPU, Priority
+from tasks.app import AssayCelery
+from tasks.errors import BrokerUnavailable
+from tasks.jobs.ledger import Ledger, Message, Reader
+from tasks.registry import Registry
+
+log = logging.getLogger(__name__)
+
+TASK = "assay.chunk"
+#: Seconds for which the list of workers is taken to be still true.
+FLEET_S = 0.5
+
+
+class Dispatcher:
+    def __init__(self, app: AssayCelery, ledger: Ledger, registry: Registry) -> None:
+        self._app = app
+        self._ledger = ledger
+        self._registry = registry
+        self._fleet: dict[str, list[Reader]] = {}
+        self._fleet_at = float("-inf")
+
+    def fill(self, *pools: str) -> int:
+        """Top the pools' queues up. Returns the number of chunks dispatched."""
+        readers = self._readers()
+        messages = [
+            message for pool in pools if readers.get(pool) for message in self._ledger.fill(pool, readers[pool])
+        ]
+        self.publish(messages)
+        return len(messages)
+
+    def publish(self, messages: list[Message]) -> None:
+        for message in messages:
+            try:
+                self._app.publish(
+                    TASK, message.queue, cast(Priority, message.priority), job=message.job, chunk=message.chunk
+                )
+            except BrokerUnavailable as error:
+                # Dispatched but not announced: recovery announces it again once the broker is back.
+                log.warning("chunk %s is not announced yet: %s", message.chunk, error)
+                return
+
+    def _readers(self) -> dict[str, list[Reader]]:
+        now = time.monotonic()
+        if now - self._fleet_at > FLEET_S:
+            fleet: dict[str, list[Reader]] = {"device": [], "api": [], "cpu": []}
+            shared = {"api": API, "cpu": CPU}
+            counts = {"api": 0, "cpu": 0}
+            for worker in self._registry.workers():
+                if worker.state == "stopping" or not worker.queues:
+                    continue
+                if worker.pool in shared:
+                    counts[worker.pool] += worker.concurrency
+                else:
+                    fleet["device"].append(Reader(worker.queues[0], worker.concurrency, ",".join(worker.models)))
+            for pool, queue in shared.items():
+                if counts[pool]:
+                    fleet[pool].append(Reader(queue, counts[pool]))
+            self._fleet, self._fleet_at = fleet, now
+        return self._fleet
+
+    def forget_fleet(self) -> None:
+        """Look at the registry again next time."""
+        self._fleet_at = float("-inf")

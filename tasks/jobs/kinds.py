@@ -1,0 +1,76 @@
+"""What a kind of job brings: how to read its items, what determines an answer, how to run a batch.
+
+A kind is a small room of its own (`tasks/simulated`, ...). It knows nothing of queues, leases or the cache.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from tasks.errors import UnknownKind
+from tasks.jobs.model import Result, Stage
+
+SpecT = TypeVar("SpecT", bound=BaseModel)
+ItemT = TypeVar("ItemT", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Work(Generic[ItemT]):
+    """One item of a batch: its payload, and what the stage before handed on."""
+
+    index: int
+    item: ItemT
+    carry: dict[str, Any] | None = None
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a batch may ask while it runs."""
+
+    stage: str
+    worker: str
+    is_cancelled: Callable[[], bool]
+    """Cheap enough to ask several times a second: a long batch stops when all its jobs are over."""
+
+
+class Kind(Protocol[SpecT, ItemT]):
+    name: str
+    spec_model: type[SpecT]
+    item_model: type[ItemT]
+
+    def stages(self, spec: SpecT) -> Sequence[Stage]:
+        """The way of an item, in order. Stages may be skipped, never repeated."""
+
+    def key(self, spec: SpecT, stage: str, item: ItemT) -> dict[str, Any] | None:
+        """All that determines this stage's answer; None when computing it is cheaper than looking it up."""
+
+    def batch_key(self, spec: SpecT) -> str:
+        """Items of one stage whose jobs agree in this may share a batch, which runs with the first one's spec."""
+
+    def batch_items(self, spec: SpecT) -> int:
+        """How many items an engine batch holds at most."""
+
+    def cost_s(self, spec: SpecT) -> float:
+        """A first guess of the seconds one item takes; measured from then on."""
+
+    def timeout_s(self, spec: SpecT) -> float:
+        """How long one batch may take before its worker counts as hung."""
+
+    def run(self, context: Context, spec: SpecT, batch: Sequence[Work[ItemT]]) -> Sequence[Result]:
+        """One result for each item, in order. Raises Retryable or Permanent when the whole batch failed."""
+
+
+class Kinds:
+    """The kinds there are, by name."""
+
+    def __init__(self, *kinds: Kind[Any, Any]) -> None:
+        self._kinds = {kind.name: kind for kind in kinds}
+
+    def __getitem__(self, name: str) -> Kind[Any, Any]:
+        try:
+            return self._kinds[name]
+        except KeyError:
+            raise UnknownKind(f"There is no job kind {name!r}; kinds are {', '.join(sorted(self._kinds))}.") from None

@@ -1,0 +1,185 @@
+"""The ledger: every change of a job's state, as one script each, in `scripts/`.
+
+Thin on purpose: it turns arguments into ARGV and replies into values. What a script keeps true stands at its top.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from redis import Redis
+from redis.client import Pipeline
+
+from config import keys
+
+_SCRIPTS = Path(__file__).with_name("scripts")
+
+#: Seconds of work a chunk aims at, and the least worth a message of its own.
+CHUNK_S = 1.5
+LEAST_CHUNK_S = 0.1
+#: Items of a chunk at most: keeps every script under a few milliseconds.
+MOST_ITEMS = 500
+#: Workers an item may kill while it runs alone before it fails as `worker_lost`.
+MOST_DEATHS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chunk to be announced on a queue."""
+
+    queue: str
+    chunk: str
+    job: str
+    priority: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A queue to be filled: how many tasks read it at a time, and what its worker has loaded."""
+
+    queue: str
+    consumers: int
+    loaded: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    id: str
+    job: str
+    stage: str
+    items: tuple[int, ...]
+    alone: bool
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """An item's result as the ledger counts it."""
+
+    index: int
+    status: str
+    error_type: str
+    cached: bool
+    next: str
+    outcome: str
+
+
+def expand(ranges: str) -> tuple[int, ...]:
+    """The items of "0-4,7"."""
+    items: list[int] = []
+    for part in filter(None, ranges.split(",")):
+        first, _, last = part.partition("-")
+        items.extend(range(int(first), int(last or first) + 1))
+    return tuple(items)
+
+
+def compress(items: Iterable[int]) -> str:
+    """Items as ranges: "0-4,7"."""
+    parts: list[str] = []
+    first = last = -2
+    for index in sorted(items):
+        if index == last + 1:
+            last = index
+            continue
+        if last >= 0:
+            parts.append(f"{first}-{last}" if last > first else str(first))
+        first = last = index
+    if last >= 0:
+        parts.append(f"{first}-{last}" if last > first else str(first))
+    return ",".join(parts)
+
+
+class Ledger:
+    def __init__(self, state: Redis) -> None:
+        self.state = state
+        prelude = keys.lua_functions() + (_SCRIPTS / "common.lua").read_text()
+        self._scripts = {
+            path.stem: state.register_script(prelude + path.read_text())
+            for path in _SCRIPTS.glob("*.lua")
+            if path.stem != "common"
+        }
+
+    def _call(self, name: str, *arguments: object, client: Redis | Pipeline | None = None) -> Any:
+        return self._scripts[name](keys=[], args=[str(each) for each in arguments], client=client)
+
+    # --- submit ---
+
+    def prefill(self, job: str, stage: str, outcomes: Mapping[int, str], lifetime_s: int) -> None:
+        self._call("prefill", job, stage, lifetime_s, *(part for pair in outcomes.items() for part in pair))
+
+    def create(self, job: str, fields: Mapping[str, object], pending: Sequence[tuple[str, str]]) -> bool:
+        """False when the job exists already."""
+        flat = [part for pair in fields.items() for part in pair]
+        return bool(self._call("create", job, len(fields), *flat, *(part for pair in pending for part in pair)))
+
+    # --- dispatch ---
+
+    def fill(self, pool: str, readers: Sequence[Reader]) -> list[Message]:
+        consumers = sum(each.consumers for each in readers)
+        flat = [part for each in readers for part in (each.queue, each.consumers, each.loaded)]
+        made = self._call("fill", pool, CHUNK_S, LEAST_CHUNK_S, MOST_ITEMS, consumers, *flat)
+        return [Message(*made[at : at + 4]) for at in range(0, len(made), 4)]
+
+    def take(
+        self, queue: str, chunk: str, incarnation: str, worker: str, token: str, adopt: bool = True
+    ) -> list[Chunk]:
+        taken = self._call("take", queue, chunk, incarnation, worker, token, int(adopt))
+        rows = (taken[at : at + 5] for at in range(0, len(taken), 5))
+        return [Chunk(id_, job, stage, expand(items), mode == "!", token) for id_, job, stage, items, mode in rows]
+
+    def begin(
+        self, incarnation: str, token: str, deadline_s: float, batch: Sequence[tuple[str, Sequence[tuple[int, str]]]]
+    ) -> str:
+        """One letter an item, see the script. `batch` holds, for each chunk, indices and request hashes."""
+        flat: list[object] = []
+        for chunk, items in batch:
+            flat += [chunk, len(items), *(part for pair in items for part in pair)]
+        return str(self._call("begin", incarnation, token, deadline_s, *flat))
+
+    def commit(
+        self,
+        chunk: Chunk,
+        worker: str,
+        seconds: float,
+        settled: Sequence[Settled],
+        released: Sequence[str] = (),
+        over: bool = False,
+        client: Redis | Pipeline | None = None,
+    ) -> tuple[int, str]:
+        """Items counted now, and the job's state. Through a pipeline the answer comes with its execution."""
+        flat: list[object] = []
+        for each in settled:
+            flat += [each.index, each.status, each.error_type, int(each.cached), each.next, each.outcome]
+        reply = self._call(
+            "commit", chunk.job, chunk.stage, chunk.id, worker, f"{seconds:.6f}", int(over),
+            len(settled), *flat, *released, client=client,
+        )  # fmt: skip
+        return (0, "") if isinstance(reply, Pipeline) else (int(reply[0]), str(reply[1]))
+
+    # --- recovery ---
+
+    def reclaim(self, incarnation: str, proven: bool) -> int:
+        return int(self._call("reclaim", incarnation, int(proven), MOST_DEATHS))
+
+    def tick(self, who: str, every_s: float, stall_s: float, grace_s: float) -> tuple[bool, bool, list[str]]:
+        """Whether this call ticked, whether lapsed heartbeats are forgiven now, and which jobs are to be removed."""
+        first, *expired = self._call("tick", who, every_s, stall_s, grace_s)
+        return first != -1, first == 1, expired
+
+    def unqueue(self, queue: str, mode: str = "same") -> int:
+        return int(self._call("unqueue", queue, mode))
+
+    # --- lifecycle ---
+
+    def cancel(self, job: str) -> str:
+        return str(self._call("cancel", job))
+
+    def pause(self, job: str, paused: bool) -> str:
+        return str(self._call("pause", job, int(paused)))
+
+    def remove(self, job: str) -> bool:
+        return bool(self._call("remove", job))
+
+    def reopen(self, job: str, first_page: bool, indices: Sequence[int]) -> int:
+        return int(self._call("reopen", job, int(first_page), *indices))

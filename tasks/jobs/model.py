@@ -1,0 +1,109 @@
+"""What a job is: the request as it comes in, the job as it is read back, and the outcome of an item."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from config.queues import Priority
+
+JobState = Literal["queued", "running", "done", "failed", "cancelled"]
+ACTIVE: tuple[JobState, ...] = ("queued", "running")
+Status = Literal["ok", "failed", "timed_out", "cancelled"]
+CacheMode = Literal["use", "refresh", "off"]
+
+
+class Fill(BaseModel):
+    """What a failed item is given instead of a score."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    fill: float
+
+
+OnError = Literal["null", "fail"] | Fill
+
+
+class JobRequest(BaseModel):
+    """One job as a client asks for it. The kind checks `spec` and `items`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: str
+    items: list[dict[str, JsonValue]] = Field(min_length=1)
+    spec: dict[str, JsonValue] = Field(default_factory=dict)
+    priority: Priority = "normal"
+    cache: CacheMode = "use"
+    on_error: OnError = Field("null", description="What the score of a failed item is; `fail` fails the whole job.")
+    deadline_s: Annotated[float, Field(gt=0)] | None = None
+    max_failed_share: float = Field(1.0, ge=0, le=1, description="The job fails once a larger share of its items has.")
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @property
+    def allowed_failed_share(self) -> float:
+        return 0.0 if self.on_error == "fail" else self.max_failed_share
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One step of an item's way: where it runs, and whether it takes a whole group at once."""
+
+    name: str
+    pool: Literal["device", "api", "cpu"]
+    grouped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ItemError:
+    type: str
+    message: str
+    retryable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a kind makes of one item: a value, or an error; then the stage it goes on to, if any."""
+
+    score: float | None = None
+    parts: Mapping[str, float] | None = None
+    value: JsonValue = None
+    error: ItemError | None = None
+    timed_out: bool = False
+    next: str = ""
+    cached: bool = False
+
+    @property
+    def status(self) -> Status:
+        if self.error is None:
+            return "ok"
+        return "timed_out" if self.timed_out else "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as others see it."""
+
+    id: str
+    kind: str
+    state: JobState
+    priority: Priority
+    total: int
+    ok: int
+    failed: int
+    cached: int
+    epoch: int
+    paused: bool
+    reason: str
+    reasons: dict[str, int]
+    workers: dict[str, dict[str, float]]
+    created_at: float
+    started_at: float | None
+    ended_at: float | None
+    metadata: dict[str, Any]
+    rate: float | None
+    """Items per second while it runs; over its whole run when it has ended."""
+    eta_s: float | None
+
+    @property
+    def is_active(self) -> bool:
+        return self.state in ACTIVE

@@ -1,0 +1,102 @@
+"""Bringing back what the dead held. Runs in the parent process of every worker; whoever ticks first does the round.
+
+It never asks the broker what it holds: the ledger and the registry say what is to be done.
+"""
+
+import logging
+from typing import cast
+
+from redis import Redis
+
+from config import keys
+from tasks.jobs.dispatch import Dispatcher
+from tasks.jobs.ledger import Ledger, Message
+from tasks.registry import Registry, Worker
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two rounds, over all processes.
+TICK_S = 0.9
+#: Seconds without any round that mean Redis stood still, or that nobody was there.
+STALL_S = 4.0
+#: Seconds a chunk may lie dispatched beside an idle reader before it is announced again.
+UNTAKEN_S = 2.0
+
+
+class Recovery:
+    def __init__(
+        self, state: Redis, ledger: Ledger, registry: Registry, dispatcher: Dispatcher, lease_s: float, who: str
+    ) -> None:
+        self._state = state
+        self._ledger = ledger
+        self._registry = registry
+        self._dispatcher = dispatcher
+        self._lease_s = lease_s
+        self._who = who
+
+    def tick(self) -> bool:
+        """One round, unless another process has just done one."""
+        ticked, forgiving, expired = self._ledger.tick(self._who, TICK_S, STALL_S, self._lease_s)
+        if not ticked:
+            return False
+        for job in expired:
+            self._ledger.remove(job)
+        workers = self._registry.workers()
+        self._bury_the_dead(workers, forgiving)
+        self._look_after_queues(workers, forgiving)
+        self._dispatcher.forget_fleet()
+        self._dispatcher.fill("device", "api", "cpu")
+        return True
+
+    def bury(self, incarnation: str) -> None:
+        """This process is dead for certain: its parent, or its launcher, saw it end."""
+        if self._state.sismember(keys.holders(), incarnation):
+            self._reclaim(incarnation, proven=True)
+            self._dispatcher.fill("device", "api", "cpu")
+
+    def bury_worker(self, name: str) -> None:
+        """All processes of this worker are dead for certain."""
+        for holder in cast(set[str], self._state.smembers(keys.holders())):
+            if holder.split("/")[0] == name:
+                self.bury(holder)
+
+    def _bury_the_dead(self, workers: list[Worker], forgiving: bool) -> None:
+        live = {worker.name: worker.incarnation for worker in workers}
+        for holder in cast(set[str], self._state.smembers(keys.holders())):
+            name, incarnation, _ = holder.split("/")
+            if live.get(name) == incarnation:
+                continue
+            replaced = name in live  # a name passes on only when its last holder is dead
+            if replaced or not forgiving:
+                self._reclaim(holder, proven=replaced)
+
+    def _reclaim(self, incarnation: str, proven: bool) -> None:
+        put_back = self._ledger.reclaim(incarnation, proven)
+        log.warning("%s is gone%s: %d items wait again", incarnation, "" if proven else " (no heartbeat)", put_back)
+
+    def _look_after_queues(self, workers: list[Worker], forgiving: bool) -> None:
+        readers: dict[str, int] = {}
+        for worker in workers:
+            for queue in worker.queues:
+                readers[queue] = readers.get(queue, 0) + worker.concurrency
+        for queue in cast(set[str], self._state.smembers(keys.queues())):
+            if queue not in readers:
+                if not forgiving and (returned := self._ledger.unqueue(queue)):
+                    log.warning("nobody reads %s: %d chunks go elsewhere", queue, returned)
+            elif lost := self._untaken(queue, readers[queue]):
+                log.warning("%s has an idle worker and untaken chunks: announcing %d again", queue, len(lost))
+                self._dispatcher.publish(lost)
+
+    def _untaken(self, queue: str, readers: int) -> list[Message]:
+        """Chunks that an idle reader should have taken by now: their messages are lost."""
+        pipeline = self._state.pipeline(transaction=False)
+        pipeline.scard(keys.running(queue))
+        pipeline.zrange(keys.dispatched(queue), 0, readers - 1)
+        pipeline.time()
+        running, chunks, (seconds, _) = pipeline.execute()
+        messages = []
+        for chunk in chunks[: max(0, readers - running)]:
+            job, at, priority = self._state.hmget(keys.chunk(chunk), ["job", "dispatched_at", "priority"])
+            if job and at and seconds - float(at) > UNTAKEN_S:
+                messages.append(Message(queue, chunk, str(job), str(priority)))
+        return messages

@@ -1,0 +1,103 @@
+"""What a client reads: outcomes in input order, with what it asked for in place of a failed item's score."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any, cast
+
+from redis import Redis
+from redis.exceptions import TimeoutError
+
+from config import keys
+from tasks.errors import UnknownJob
+from tasks.jobs.model import Job
+from tasks.jobs.store import Store
+
+#: What an item without an outcome reads as once its job is over.
+_UNFINISHED = {"cancelled": "cancelled", "failed": "cancelled", "done": "timed_out"}
+_BLOCK_MS = 1000
+
+
+class Results:
+    def __init__(self, state: Redis, store: Store) -> None:
+        self._state = state
+        self._store = store
+
+    def read(self, job: Job, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
+        """Rows in input order. While the job runs, items without an outcome are left out."""
+        fill = self._fill_value(job.id)
+        stop = job.total if stop is None else min(stop, job.total)
+        for index, outcome in self._store.outcomes(job.id, start, stop):
+            if outcome is None:
+                if job.is_active:
+                    continue
+                outcome = self._unfinished(job, index)
+            yield _row(index, outcome, fill)
+
+    def wait(self, job: str, timeout_s: float) -> Job:
+        """The job, once it is over or the time is up. Sleeps on its events, so the end is seen at once."""
+        deadline = time.monotonic() + timeout_s
+        last = "0"
+        while True:
+            current = self._store.job(job)
+            left_s = deadline - time.monotonic()
+            if not current.is_active or left_s <= 0:
+                return current
+            try:
+                events = self._state.xread({keys.job_events(job): last}, block=int(min(_BLOCK_MS, 1000 * left_s)) or 1)
+            except TimeoutError:
+                continue
+            for _, entries in _streams(events):
+                last = entries[-1][0]
+
+    def events(self, job: str, after: str, block_ms: int) -> list[tuple[str, dict[str, str]]]:
+        """Events after this id, waiting for the first one at most so long."""
+        if not self._state.exists(keys.job(job)):
+            raise UnknownJob(f"There is no job {job!r}; it may have expired.")
+        found = self._state.xread({keys.job_events(job): after}, block=block_ms)
+        return [(name, fields) for _, entries in _streams(found) for name, fields in entries]
+
+    def _fill_value(self, job: str) -> float | None:
+        on_error = json.loads(cast(str, self._state.hget(keys.job(job), "on_error") or '"null"'))
+        return on_error["fill"] if isinstance(on_error, dict) else None
+
+    def _unfinished(self, job: Job, index: int) -> dict[str, Any]:
+        payload = next(self._store.items(job.id, index, index + 1), {})
+        status = "timed_out" if job.reason == "deadline" else _UNFINISHED[job.state]
+        message = (
+            "The job's deadline passed first." if status == "timed_out" else "The job ended before this item was done."
+        )
+        return {
+            "id": payload.get("id"),
+            "group_id": payload.get("group_id"),
+            "status": status,
+            "error": {"type": status, "message": message, "retryable": True},
+        }
+
+
+def _streams(reply: Any) -> list[tuple[str, list[tuple[str, dict[str, str]]]]]:
+    """XREAD's reply is a list under RESP2 and a dict of lists of lists under RESP3."""
+    if not reply:
+        return []
+    if isinstance(reply, dict):
+        return [(name, [entry for page in pages for entry in page]) for name, pages in reply.items()]
+    return [(name, entries) for name, entries in reply]
+
+
+def _row(index: int, outcome: dict[str, Any], fill: float | None) -> dict[str, Any]:
+    valid = outcome["status"] == "ok"
+    return {
+        "index": index,
+        "id": outcome.get("id"),
+        "group_id": outcome.get("group_id"),
+        "status": outcome["status"],
+        "score": outcome.get("score") if valid else fill,
+        "valid": valid,
+        "parts": outcome.get("parts"),
+        "value": outcome.get("value"),
+        "error": outcome.get("error"),
+        "cached": outcome.get("cached", False),
+        "attempts": outcome.get("attempts", 0),
+        "latency_ms": outcome.get("latency_ms"),
+        "worker": outcome.get("worker"),
+    }

@@ -1,0 +1,37 @@
+-- Count results of one chunk. First result of an item and stage wins; safe to repeat.
+-- ARGV  1 job  2 stage  3 chunk  4 worker  5 seconds the items took  6 1: the chunk is over
+--       7 number of items  8.. index, status, error type, cached, next stage, outcome of each  then requests to release
+--       A status of `retry` settles nothing: the item is pending again after as many seconds as its outcome says.
+-- Returns items counted now, the job's state.
+-- Keeps: every item counted once; the job's end is a state written with the count that completes it.
+local job, stage, chunk, worker, seconds = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local number, counted, onward = tonumber(ARGV[7]), 0, {}
+local state = redis.call('HGET', key_job(job), 'state')
+if is_active(state) then
+  for item = 0, number - 1 do
+    local at = 8 + item * 6
+    if ARGV[at + 1] == 'retry' then
+      redis.call('HINCRBY', key_job_attempts(job), ARGV[at], 1)
+      redis.call('ZADD', key_parked(), stamp(now() + tonumber(ARGV[at + 5])), job .. '|' .. stage .. '|' .. ARGV[at])
+    elseif settle(job, stage, ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], onward) then
+      counted = counted + 1
+    end
+  end
+  send_onward(job, onward)
+  if counted > 0 then
+    redis.call('HINCRBY', key_job_workers(job), worker, counted)
+    redis.call('HINCRBYFLOAT', key_job_workers(job), worker .. ':s', seconds)
+    if seconds > 0 then
+      -- Half old, half new: follows a change within a few chunks without jumping at one odd item.
+      local cost = tonumber(redis.call('HGET', key_job(job), 'cost:' .. stage))
+      redis.call('HSET', key_job(job), 'cost:' .. stage, (cost + seconds / number) / 2)
+    end
+  end
+  state = check_end(job)
+end
+for at = 8 + number * 6, #ARGV do release_claim(chunk, ARGV[at]) end
+if ARGV[6] == '1' then
+  release_claims(chunk)
+  drop_chunk(chunk)
+end
+return {counted, state or ''}

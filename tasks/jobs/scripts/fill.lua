@@ -1,0 +1,125 @@
+-- Top queues of one pool up to their windows with new chunks. Idempotent: computed from what is there.
+-- ARGV  1 pool  2 target s of a chunk  3 least s of a chunk  4 most items of a chunk  5 consumers of the pool
+--       6.. queue, consumers of this queue, batch key that is loaded there; ...
+-- Returns queue, chunk, job, priority, ... : the messages to publish.
+-- Keeps: a chunk is in the ledger before its message exists; an item is in one chunk or one pending entry, never both.
+local pool, target_s, least_s, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local consumers = math.max(1, tonumber(ARGV[5]))
+local made, MOST_CHUNKS = {}, 256
+
+-- Best job: highest priority, then least served; a job whose model is loaded may go first while it is close to that.
+local function choose(loaded)
+  for _, priority in ipairs(PRIORITIES) do
+    local best = redis.call('ZRANGE', key_ready(pool, priority), 0, 15, 'WITHSCORES')
+    if best[1] then
+      local chosen = best[1]
+      if loaded ~= '' then
+        for at = 1, #best, 2 do
+          local same = redis.call('HGET', key_job(string.match(best[at], '^[^|]+')), 'batch_key') == loaded
+          if same and tonumber(best[at + 1]) <= tonumber(best[2]) + 4 * target_s then chosen = best[at] break end
+        end
+      end
+      local job, stage = string.match(chosen, '^([^|]+)|(.+)$')
+      return job, stage, priority
+    end
+  end
+end
+
+-- Take up to `wanted` items off a pending list. Returns ranges, mode, number.
+local function cut(job, stage, wanted)
+  local list, taken, got = key_job_pending(job, stage), {}, 0
+  while got < wanted do
+    local entry = redis.call('LPOP', list)
+    if not entry then break end
+    local mode = string.match(entry, '^[=!]') or ''
+    if mode ~= '' then
+      if got == 0 then return string.sub(entry, 2), mode, count(entry) end
+      redis.call('LPUSH', list, entry)
+      break
+    end
+    local rest = {}
+    for first, last in string.gmatch(entry, '(%d+)%-?(%d*)') do
+      first, last = tonumber(first), tonumber(last ~= '' and last or first)
+      local use = math.min(last - first + 1, wanted - got)
+      if use > 0 then taken[#taken + 1] = first .. '-' .. (first + use - 1) end
+      if first + use <= last then rest[#rest + 1] = (first + use) .. '-' .. last end
+      got = got + use
+    end
+    if #rest > 0 then redis.call('LPUSH', list, table.concat(rest, ',')) end
+  end
+  return table.concat(taken, ','), '', got
+end
+
+-- One or two seconds of work; less near the end, so that nobody is left with a long last chunk, but never a crumb.
+local function size(job, stage)
+  local info = redis.call('HMGET', key_job(job), 'cost:' .. stage, 'pending:' .. stage, 'batch_items')
+  local cost, left, batch = math.max(tonumber(info[1]), 0.000001), tonumber(info[2]), tonumber(info[3])
+  local share = math.ceil(left / (2 * consumers))
+  local full = math.floor(target_s / cost)
+  local crumb = math.max(math.floor(least_s / cost), math.min(batch, math.ceil(left / consumers)))
+  return math.max(1, math.min(most, full, math.max(share, crumb))), cost
+end
+
+local function dispatch(queue, id, job, priority, number, seconds)
+  redis.call('ZADD', key_dispatched(queue), RANK[priority] * 1e12 + number, id)
+  redis.call('HINCRBYFLOAT', key_loads(), queue, seconds)
+  redis.call('SADD', key_queues(), queue)
+  for _, value in ipairs({queue, id, job, priority}) do made[#made + 1] = value end
+end
+
+local function new_chunk(queue, loaded)
+  local job, stage, priority = choose(loaded)
+  if not job then return false end
+  local wanted, cost = size(job, stage)
+  local items, mode, number = cut(job, stage, wanted)
+  redis.call('HINCRBY', key_job(job), 'pending:' .. stage, -number)
+  if redis.call('EXISTS', key_job_pending(job, stage)) == 0 then make_unready(job, stage) end
+  if number == 0 then return true end
+  redis.call('HINCRBYFLOAT', key_job(job), 'used:' .. stage, number * cost)
+  if redis.call('ZSCORE', key_ready(pool, priority), job .. '|' .. stage) then
+    redis.call('ZINCRBY', key_ready(pool, priority), number * cost, job .. '|' .. stage)
+  end
+  local sequence = redis.call('INCR', key_sequence())
+  local id = job .. '.' .. sequence
+  redis.call('HSET', key_chunk(id), 'job', job, 'stage', stage, 'items', items, 'count', number, 'mode', mode,
+    'queue', queue, 'state', 'dispatched', 'dispatched_at', stamp(now()), 'priority', priority, 'sequence', sequence, 'seconds', number * cost,
+    'batch_key', redis.call('HGET', key_job(job), 'batch_key'))
+  redis.call('SADD', key_job_chunks(job), id)
+  dispatch(queue, id, job, priority, sequence, number * cost)
+  return true
+end
+
+-- Nothing is pending and this queue has nothing: take a chunk that waits behind a busy neighbour.
+local function steal(queue)
+  local victim, most_waiting = nil, 0
+  for _, other in ipairs(redis.call('SMEMBERS', key_queues())) do
+    if other ~= queue and string.sub(other, 1, 4) == 'gpu.' and redis.call('SCARD', key_running(other)) > 0 then
+      local waiting = redis.call('ZCARD', key_dispatched(other))
+      if waiting > most_waiting then victim, most_waiting = other, waiting end
+    end
+  end
+  if not victim then return end
+  local id = redis.call('ZRANGE', key_dispatched(victim), -1, -1)[1]
+  local info = redis.call('HMGET', key_chunk(id), 'job', 'priority', 'sequence', 'seconds')
+  leave_queue(id, victim, info[4])
+  redis.call('HSET', key_chunk(id), 'queue', queue, 'dispatched_at', stamp(now()))
+  dispatch(queue, id, info[1], info[2], tonumber(info[3]), info[4])
+end
+
+-- In rounds, so that the first queue does not get all of a small job.
+local more = true
+while more do
+  more = false
+  for at = 6, #ARGV, 3 do
+    local queue, readers, loaded = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
+    local chunks = redis.call('ZCARD', key_dispatched(queue)) + redis.call('SCARD', key_running(queue))
+    -- One chunk to run and one to follow for each reader; many more only while they are small.
+    local room = chunks < 2 * readers
+      or (chunks < MOST_CHUNKS * readers and tonumber(redis.call('HGET', key_loads(), queue) or 0) < 2 * target_s * readers)
+    if room and redis.call('EXISTS', key_queue_mode(queue)) == 0 then
+      if new_chunk(queue, loaded) then more = true
+      elseif chunks == 0 and pool == 'device' then steal(queue) end
+    end
+  end
+end
+return made

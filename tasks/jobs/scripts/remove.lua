@@ -1,0 +1,21 @@
+-- Forget an ended job: nothing of it stays.
+-- ARGV  1 job
+-- Returns 1, or 0 when the job is still active.
+local job = ARGV[1]
+if is_active(redis.call('HGET', key_job(job), 'state')) then return 0 end
+for _, id in ipairs(redis.call('SMEMBERS', key_job_chunks(job))) do
+  release_claims(id)
+  drop_chunk(id)
+end
+if redis.call('EXISTS', key_job(job)) == 1 then
+  for _, stage in ipairs(stages_of(job)) do
+    redis.call('UNLINK', key_job_pending(job, stage.name), key_job_passed(job, stage.name))
+  end
+end
+redis.call('UNLINK', key_job(job), key_job_blocks(job), key_job_outcomes(job), key_job_carry(job), key_job_members(job),
+  key_job_groups(job), key_job_awaited(job), key_job_reasons(job), key_job_workers(job), key_job_deaths(job),
+  key_job_attempts(job), key_job_chunks(job), key_job_events(job))
+redis.call('ZREM', key_jobs(), job)
+redis.call('ZREM', key_expiry(), job)
+redis.call('ZREM', key_deadlines(), job)
+return 1

@@ -1,0 +1,128 @@
+"""The simulated engine. It sleeps instead of computing; all else, crashes included, is real."""
+
+import hashlib
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tasks.jobs.cache import canonical
+from tasks.jobs.kinds import Context, Work
+from tasks.jobs.model import ItemError, Result, Stage
+from tasks.simulated.model import SimulatedItem, SimulatedSpec
+
+#: Seconds between two looks at whether the work is still wanted.
+LOOK_S = 0.1
+
+
+class Simulated:
+    name = "simulated"
+    spec_model = SimulatedSpec
+    item_model = SimulatedItem
+
+    def __init__(self, journal: Path | None = None) -> None:
+        """`journal`: a file that gets one line for every item computed, so that tests can count."""
+        self._journal = journal
+
+    def stages(self, spec: SimulatedSpec) -> Sequence[Stage]:
+        return [Stage(each.name, each.pool, each.grouped) for each in spec.stages]
+
+    def key(self, spec: SimulatedSpec, stage: str, item: SimulatedItem) -> dict[str, Any] | None:
+        if not spec.cacheable or any(each.grouped and each.name == stage for each in spec.stages):
+            return None
+        return {"x": item.x, "seed": spec.seed, "result_bytes": spec.result_bytes}
+
+    def batch_key(self, spec: SimulatedSpec) -> str:
+        return hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
+
+    def batch_items(self, spec: SimulatedSpec) -> int:
+        return spec.batch_items
+
+    def cost_s(self, spec: SimulatedSpec) -> float:
+        return max(spec.cost_s + spec.batch_cost_s / spec.batch_items, 1e-5)
+
+    def timeout_s(self, spec: SimulatedSpec) -> float:
+        return spec.timeout_s
+
+    def run(self, context: Context, spec: SimulatedSpec, batch: Sequence[Work[SimulatedItem]]) -> Sequence[Result]:
+        if not _sleep(spec.batch_cost_s, context):
+            return [_STOPPED] * len(batch)
+        names = [stage.name for stage in spec.stages]
+        at = names.index(context.stage)
+        onward = names[at + 1] if at + 1 < len(names) else ""
+        if spec.stages[at].grouped:
+            return _finish_groups(batch, onward)
+        return [self._run_one(context, spec, work, onward) for work in batch]
+
+    def _run_one(self, context: Context, spec: SimulatedSpec, work: Work[SimulatedItem], onward: str) -> Result:
+        item = work.item
+        chance = random.Random(f"{spec.seed}:{canonical(item.x)}:{work.index}")
+        if item.hang:
+            _hang(item.hang)
+        if item.crash or chance.random() < spec.crash_rate:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if not _sleep(spec.cost_s if item.cost_s is None else item.cost_s, context):
+            return _STOPPED
+        if self._journal:
+            with self._journal.open("a") as journal:
+                journal.write(f"{canonical(item.x)}\n")
+        if item.fail or chance.random() < spec.failure_rate:
+            return Result(error=ItemError("simulated_failure", "This item was told to fail."))
+        if work.attempts < item.fail_times:
+            return Result(error=ItemError("simulated_outage", "This attempt was told to fail.", retryable=True))
+        return Result(score=score(item), value={"x": item.x, "pad": "x" * spec.result_bytes}, next=onward)
+
+
+_STOPPED = Result(error=ItemError("cancelled", "The job was over before this item was done."))
+
+
+def score(item: SimulatedItem) -> float:
+    """A number in [0, 1) that depends on `x` alone."""
+    return int.from_bytes(hashlib.sha256(canonical(item.x).encode()).digest()[:6]) / 2**48
+
+
+def _sleep(seconds: float, context: Context) -> bool:
+    """Sleep, but not past the end of the job; False when it ended."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, LOOK_S))
+        if context.is_cancelled():
+            return False
+    return True
+
+
+def _hang(how: str) -> None:
+    while how == "sleep":
+        time.sleep(1)
+    re.match(r"(a+)+$", "a" * 64 + "b")  # holds the interpreter for longer than anybody waits
+
+
+def _finish_groups(batch: Sequence[Work[SimulatedItem]], onward: str) -> list[Result]:
+    """Each item's score beside its group's mean; items that failed earlier stay failed and do not count."""
+    groups: dict[str, list[float]] = {}
+    for work in batch:
+        carried = work.carry or {}
+        if carried.get("status") == "ok":
+            groups.setdefault(str(work.item.group_id), []).append(carried["score"])
+    results = []
+    for work in batch:
+        carried = work.carry or {}
+        if carried.get("status") != "ok":
+            failed = carried.get("error") or {"type": "lost", "message": "No result came with this item."}
+            results.append(Result(error=ItemError(failed["type"], failed["message"])))
+            continue
+        members = groups[str(work.item.group_id)]
+        mean = sum(members) / len(members)
+        results.append(
+            Result(
+                score=carried["score"],
+                parts={"mean": mean, "members": float(len(members))},
+                value=carried["value"],
+                next=onward,
+            )
+        )
+    return results
