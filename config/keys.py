@@ -147,7 +147,7 @@ def running(queue: str) -> str:
 
 
 def loads() -> str:
-    """Hash: queue -> seconds of work in the chunks it holds, as estimated when they were dispatched."""
+    """Hash: `<queue>|<priority>` -> seconds of work in the chunks it holds, as estimated when they were dispatched."""
     return "assay:loads"
 
 

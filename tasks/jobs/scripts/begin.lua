@@ -15,18 +15,13 @@ while at <= #ARGV do
     local index, request = ARGV[at + 2 + offset * 2], ARGV[at + 3 + offset * 2]
     local verdict = 'x'
     if mine and redis.call('GETBIT', key_job_passed(info[1], info[2]), index) == 0 then
-      local owner = request ~= '' and redis.call('GET', key_claim(request)) or chunk .. ' ' .. token
-      if not owner then
+      verdict = 'r'
+      local owner = request ~= '' and redis.call('GET', key_claim(request))
+      if request == '' or owner == chunk .. ' ' .. token then
+        verdict = 'r'
+      elseif not owner or redis.call('EXISTS', key_chunk(string.match(owner, '^%S+'))) == 0 then
         redis.call('SET', key_claim(request), chunk .. ' ' .. token, 'EX', 86400)
         redis.call('SADD', key_chunk_claims(chunk), request)
-        verdict = 'r'
-      elseif owner == chunk .. ' ' .. token then
-        verdict = 'r'
-      elseif redis.call('EXISTS', key_chunk(string.match(owner, '^%S+'))) == 0 then
-        -- its chunk is gone without releasing it: cannot be, but nobody should wait for it if it is
-        redis.call('SET', key_claim(request), chunk .. ' ' .. token, 'EX', 86400)
-        redis.call('SADD', key_chunk_claims(chunk), request)
-        verdict = 'r'
       else
         redis.call('SADD', key_waiters(request), info[1] .. '|' .. info[2] .. '|' .. index)
         redis.call('EXPIRE', key_waiters(request), 86400)

@@ -80,24 +80,27 @@ local function push_pending(job, stage, entry, front)
 end
 
 -- The chunk leaves its queue. Estimates are floats: an empty queue's load is taken to be nothing, not what rounding left.
-local function leave_queue(id, queue, seconds)
+local function leave_queue(id, queue, priority, seconds)
   redis.call('ZREM', key_dispatched(queue), id)
   redis.call('SREM', key_running(queue), id)
   if redis.call('ZCARD', key_dispatched(queue)) + redis.call('SCARD', key_running(queue)) == 0 then
-    redis.call('HDEL', key_loads(), queue)
+    for _, each in ipairs(PRIORITIES) do redis.call('HDEL', key_loads(), queue .. '|' .. each) end
   else
-    redis.call('HINCRBYFLOAT', key_loads(), queue, -tonumber(seconds))
+    redis.call('HINCRBYFLOAT', key_loads(), queue .. '|' .. priority, -tonumber(seconds))
   end
 end
 
 local function drop_chunk(id)
-  local info = redis.call('HMGET', key_chunk(id), 'job', 'queue', 'incarnation', 'seconds')
+  local info = redis.call('HMGET', key_chunk(id), 'job', 'queue', 'incarnation', 'seconds', 'priority')
   if not info[1] then return end
-  leave_queue(id, info[2], info[4])
+  leave_queue(id, info[2], info[5], info[4])
   redis.call('SREM', key_job_chunks(info[1]), id)
   if info[3] then
     redis.call('SREM', key_held(info[3]), id)
-    if redis.call('EXISTS', key_held(info[3])) == 0 then redis.call('SREM', key_holders(), info[3]) end
+    if redis.call('EXISTS', key_held(info[3])) == 0 then
+      redis.call('SREM', key_holders(), info[3])
+      redis.call('DEL', key_batch(info[3]))
+    end
   end
   redis.call('DEL', key_chunk(id), key_chunk_claims(id))
 end

@@ -5,7 +5,7 @@
 local job, fields = ARGV[1], tonumber(ARGV[2])
 if redis.call('EXISTS', key_job(job)) == 1 then return 0 end
 local at = now()
-redis.call('HSET', key_job(job), 'created_at', stamp(at), unpack(ARGV, 3, 2 + fields * 2))
+redis.call('HSET', key_job(job), 'created_at', stamp(at), 'told_at', stamp(at), unpack(ARGV, 3, 2 + fields * 2))
 redis.call('ZADD', key_jobs(), stamp(at), job)
 for _, key in ipairs({key_job_blocks(job), key_job_outcomes(job), key_job_members(job), key_job_awaited(job)}) do
   redis.call('PERSIST', key)

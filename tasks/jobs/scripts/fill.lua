@@ -62,14 +62,27 @@ end
 
 local function dispatch(queue, id, job, priority, number, seconds)
   redis.call('ZADD', key_dispatched(queue), RANK[priority] * 1e12 + number, id)
-  redis.call('HINCRBYFLOAT', key_loads(), queue, seconds)
+  redis.call('HINCRBYFLOAT', key_loads(), queue .. '|' .. priority, seconds)
   redis.call('SADD', key_queues(), queue)
   for _, value in ipairs({queue, id, job, priority}) do made[#made + 1] = value end
 end
 
-local function new_chunk(queue, loaded)
+-- One chunk to run and one to follow for each reader; many more only while they are small. Work of lower priority that waits
+-- already does not count: it can wait.
+local function has_room(queue, readers, priority)
+  local waiting = redis.call('ZCOUNT', key_dispatched(queue), '-inf', (RANK[priority] + 1) * 1e12)
+  local chunks, load = waiting + redis.call('SCARD', key_running(queue)), 0
+  if chunks < 2 * readers then return true end
+  for _, each in ipairs(PRIORITIES) do
+    if RANK[each] <= RANK[priority] then load = load + tonumber(redis.call('HGET', key_loads(), queue .. '|' .. each) or 0) end
+  end
+  return chunks < MOST_CHUNKS * readers and load < 2 * target_s * readers
+end
+
+-- Returns whether there may be more to do for this queue.
+local function new_chunk(queue, readers, loaded)
   local job, stage, priority = choose(loaded)
-  if not job then return false end
+  if not job or not has_room(queue, readers, priority) then return false end
   local wanted, cost = size(job, stage)
   local items, mode, number = cut(job, stage, wanted)
   redis.call('HINCRBY', key_job(job), 'pending:' .. stage, -number)
@@ -101,7 +114,7 @@ local function steal(queue)
   if not victim then return end
   local id = redis.call('ZRANGE', key_dispatched(victim), -1, -1)[1]
   local info = redis.call('HMGET', key_chunk(id), 'job', 'priority', 'sequence', 'seconds')
-  leave_queue(id, victim, info[4])
+  leave_queue(id, victim, info[2], info[4])
   redis.call('HSET', key_chunk(id), 'queue', queue, 'dispatched_at', stamp(now()))
   dispatch(queue, id, info[1], info[2], tonumber(info[3]), info[4])
 end
@@ -112,13 +125,11 @@ while more do
   more = false
   for at = 6, #ARGV, 3 do
     local queue, readers, loaded = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
-    local chunks = redis.call('ZCARD', key_dispatched(queue)) + redis.call('SCARD', key_running(queue))
-    -- One chunk to run and one to follow for each reader; many more only while they are small.
-    local room = chunks < 2 * readers
-      or (chunks < MOST_CHUNKS * readers and tonumber(redis.call('HGET', key_loads(), queue) or 0) < 2 * target_s * readers)
-    if room and redis.call('EXISTS', key_queue_mode(queue)) == 0 then
-      if new_chunk(queue, loaded) then more = true
-      elseif chunks == 0 and pool == 'device' then steal(queue) end
+    if redis.call('EXISTS', key_queue_mode(queue)) == 0 then
+      if new_chunk(queue, readers, loaded) then more = true
+      elseif pool == 'device' and redis.call('ZCARD', key_dispatched(queue)) + redis.call('SCARD', key_running(queue)) == 0 then
+        steal(queue)
+      end
     end
   end
 end
