@@ -8,7 +8,7 @@ _FORMAT = "%(asctime)s %(levelname)-7s {process} %(name)s: %(message)s"
 
 
 class WithoutTraceback(logging.Filter):
-    """Celery reports a lost broker connection with the whole stack; the line itself says it."""
+    """Celery reports a lost connection, or child, with the whole stack; the line itself says it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.exc_info = record.exc_text = None
@@ -29,6 +29,7 @@ def logging_config(process: str, level: str) -> dict[str, Any]:
             "celery.worker.strategy": {"level": "WARNING"},
             "celery.app.trace": {"level": "WARNING"},
             "celery.worker.consumer.consumer": {"filters": ["without_traceback"]},
+            "celery.worker.request": {"filters": ["without_traceback"]},
             # gunicorn brings handlers of its own; its lines should look like ours.
             "gunicorn.error": {"handlers": [], "propagate": True},
         },

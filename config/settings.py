@@ -68,11 +68,10 @@ class Settings(BaseSettings):
     api_workers_min: int = Field(1, ge=0, le=256, description="API worker processes kept running on this host.")
     api_workers_max: int = Field(2, ge=1, le=256, description="API worker processes at most, when work is queued.")
     api_threads: int = Field(16, ge=1, le=512, description="Tasks one API worker process runs at a time.")
-    cpu_workers_min: int = Field(1, ge=0, le=256, description="CPU worker processes kept running on this host.")
-    cpu_workers_max: int = Field(2, ge=1, le=256, description="CPU worker processes at most, when work is queued.")
-    cpu_children: int = Field(
-        1, ge=1, le=256, description="Tasks one CPU worker process runs at a time (its children)."
+    cpu_workers_min: int = Field(
+        1, ge=0, le=256, description="CPU workers kept running on this host; each runs one task at a time."
     )
+    cpu_workers_max: int = Field(2, ge=1, le=256, description="CPU workers at most, when work is queued.")
     scale_down_idle_s: float = Field(
         60.0, gt=0, description="Seconds an API or CPU worker above the minimum stays idle before it is stopped."
     )

@@ -31,7 +31,7 @@ from tasks.jobs.core import JobCore, create_core
 from tasks.registry import Pool, Registry, Worker
 from workers.presence import Presence
 from workers.process_runtime import ProcessRuntime
-from workers.supervision import EXIT_MISCONFIGURED, EXIT_NAME_TAKEN
+from workers.supervision import EXIT_CHILD_DIED, EXIT_MISCONFIGURED, EXIT_NAME_TAKEN
 from workers.watch import Watch
 
 log = logging.getLogger("workers.main")
@@ -48,7 +48,7 @@ def worker_name(pool: Pool, node: str, index: int) -> str:
 def describe(settings: Settings, pool: Pool, index: int, launcher: str) -> Worker:
     """This process as the registry will show it."""
     queues = {"device": (queue_for(Slot(settings.node, index)),), "api": (API,), "cpu": (CPU,), "beat": ()}[pool]
-    concurrency = {"device": 1, "api": settings.api_threads, "cpu": settings.cpu_children, "beat": 0}[pool]
+    concurrency = {"device": 1, "api": settings.api_threads, "cpu": 1, "beat": 0}[pool]
     return Worker(
         name=worker_name(pool, settings.node, index),
         pool=pool,
@@ -88,12 +88,17 @@ def run_worker(app: AssayCelery, worker: Worker, presence: Presence, core: JobCo
         without_mingle=True,
         without_gossip=True,
     )
+
+    def start_anew() -> None:
+        presence.leave()
+        os._exit(EXIT_CHILD_DIED)  # nothing here is worth an orderly end: its work is back in the ledger
+
     watch = Watch(
         core.recovery(worker.name),
         core.state,
         core.settings.redis_url,
         f"{worker.name}/{worker.incarnation}",
-        lambda: _children(celery_worker.pool),
+        start_anew,
     )
 
     def on_ready(**_: object) -> None:
@@ -104,11 +109,6 @@ def run_worker(app: AssayCelery, worker: Worker, presence: Presence, core: JobCo
     celery_worker.start()
     watch.stop()
     return celery_worker.exitcode or 0
-
-
-def _children(pool: Any) -> list[int]:
-    """Process ids of a prefork pool; a thread pool has none, and is watched by its launcher."""
-    return list(pool.info.get("processes", ()))
 
 
 def run_beat(app: AssayCelery, settings: Settings, presence: Presence) -> int:

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 #: taken, and "configuration error" for a setting nobody will mend while we run.
 EXIT_NAME_TAKEN = 75
 EXIT_MISCONFIGURED = 78
+#: A worker whose child was lost ends so, and is started again at once.
+EXIT_CHILD_DIED = 70
 #: Seconds until the first restart; doubles with each death in a row.
 FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 30.0
@@ -162,6 +164,8 @@ class Supervisor:
                     log.error("%s ended with %s and is not started again", name, _describe(code))
                     self.failed[name] = code
                     del self._children[name]
+                elif code == EXIT_CHILD_DIED:
+                    child.restart_at = now
                 else:
                     self._plan_restart(child, code, now)
                     self.on_death(name)

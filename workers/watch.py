@@ -29,14 +29,13 @@ EVERY = 4
 
 class Watch:
     def __init__(
-        self, recovery: Recovery, state: Redis, url: str, incarnation: str, children: Callable[[], list[int]]
+        self, recovery: Recovery, state: Redis, url: str, incarnation: str, start_anew: Callable[[], None]
     ) -> None:
         self._recovery = recovery
+        self._start_anew = start_anew
         self._state = state
         self._url = url
         self._incarnation = incarnation
-        self._children = children
-        self._known: set[int] = set()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
@@ -53,38 +52,37 @@ class Watch:
             look += 1
             try:
                 with explained(self._url):
-                    self._bury_dead_children()
+                    self._look_after_children()
                     if look % EVERY == 0:
-                        self._kill_late_children()
                         self._recovery.tick()
-                        said = ""
+                said = ""
             except AssayError as error:
                 if str(error) != said:
                     log.warning("not watching: %s", error)
                 said = str(error)
 
-    def _bury_dead_children(self) -> None:
-        alive = {pid for pid in self._children() if _is_alive(pid)}
-        for pid in self._known - alive:
-            self._recovery.bury(f"{self._incarnation}/{pid}")
-            self._known.discard(pid)  # only now: if Redis was away, it is buried at the next look
-        self._known |= alive
+    def _look_after_children(self) -> None:
+        """The ledger names the processes that hold chunks; whether one of ours is alive, the system knows."""
+        for holder in cast(set[str], self._state.smembers(keys.holders())):
+            incarnation, _, pid = holder.rpartition("/")
+            if incarnation != self._incarnation:
+                continue
+            if not _is_alive(int(pid)):
+                self._recovery.bury(holder)
+                # Celery replaces a dead child, but may take seconds to notice, or wait for its task when it should end.
+                log.warning("child %s died: this worker starts anew", pid)
+                self._start_anew()
+            elif int(pid) != os.getpid() and self._is_late(holder):
+                log.error("child %s is past the deadline of its batch: killed", pid)
+                self._state.hset(keys.batch(holder), "late", "1")
+                os.kill(int(pid), signal.SIGKILL)
 
-    def _kill_late_children(self) -> None:
-        for pid in self._known:
-            batch = keys.batch(f"{self._incarnation}/{pid}")
-            pipeline = self._state.pipeline(transaction=False)
-            pipeline.hget(batch, "deadline_at")
-            pipeline.time()
-            deadline, (seconds, _) = pipeline.execute()
-            if (
-                deadline
-                and float(cast(str, deadline)) < seconds
-                and self._state.exists(keys.held(f"{self._incarnation}/{pid}"))
-            ):
-                log.error("child %d is past the deadline of its batch: killed", pid)
-                self._state.hset(batch, "late", "1")
-                os.kill(pid, signal.SIGKILL)
+    def _is_late(self, holder: str) -> bool:
+        pipeline = self._state.pipeline(transaction=False)
+        pipeline.hget(keys.batch(holder), "deadline_at")
+        pipeline.time()
+        deadline, (seconds, _) = pipeline.execute()
+        return bool(deadline) and float(deadline) < seconds
 
 
 def _is_alive(pid: int) -> bool:

@@ -1,0 +1,102 @@
+"""The real processes, with a hand on every lever: submit, look, kill."""
+
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from config.settings import Settings
+from tasks.app import create_celery
+from tasks.jobs.core import JobCore, create_core
+from tasks.jobs.model import Job, JobRequest
+from tests.programs import Program, is_alive, wait_until
+from tests.redis_server import RedisServer
+
+
+class System:
+    def __init__(self, run: Callable[..., Program], state: RedisServer, cache: RedisServer, journal: Path) -> None:
+        self._run = run
+        self.state, self.cache, self.journal = state, cache, journal
+        self.settings = Settings(redis_url=state.url, cache_url=cache.url, node="node1")
+        self.celery = create_celery(self.settings)
+        self.core: JobCore = create_core(self.settings, self.celery)
+        self.launchers: list[Program] = []
+
+    def launch(self, pool: str, *arguments: str, **environment: str) -> Program:
+        launcher = self._run(
+            "python", "-m", "workers.launch", pool, *arguments,
+            **{"ASSAY_REDIS_URL": self.state.url, "ASSAY_CACHE_URL": self.cache.url, "ASSAY_NODE": "node1",
+               "ASSAY_SLOTS": "cpu:2", "ASSAY_SIMULATED_JOURNAL": str(self.journal)} | environment,
+        )  # fmt: skip
+        self.launchers.append(launcher)
+        return launcher
+
+    def stop(self) -> None:
+        for launcher in self.launchers:
+            launcher.descendants()
+            if launcher.process.poll() is None:
+                launcher.process.send_signal(signal.SIGTERM)
+        for launcher in self.launchers:
+            launcher.wait()
+        self.celery.close()
+
+    def wait_for_workers(self, number: int) -> None:
+        def look() -> bool:
+            return sum(worker.state == "ready" for worker in self.core.registry.workers()) == number
+
+        wait_until(look, f"{number} workers are ready")
+
+    # --- jobs ---
+
+    def submit(self, *items: dict[str, Any], key: str | None = None, **options: Any) -> str:
+        self.core.dispatcher.forget_fleet()
+        return self.core.door.submit(JobRequest(kind="simulated", items=list(items), **options), key)
+
+    def job(self, job: str) -> Job:
+        return self.core.store.job(job)
+
+    def finish(self, job: str, timeout_s: float = 60) -> Job:
+        """Wait for the end, and check the books: every item one outcome, in order, counted once."""
+        ended = self.core.results.wait(job, timeout_s)
+        assert not ended.is_active, f"not ended within {timeout_s} s: {ended}"
+        rows = self.rows(job)
+        assert [row["index"] for row in rows] == list(range(ended.total))
+        counts = Counter(row["status"] for row in rows)
+        assert counts["ok"] == ended.ok
+        assert counts["failed"] + counts["timed_out"] + counts["cancelled"] == ended.total - ended.ok
+        assert sum(ended.reasons.values()) == ended.failed
+        return ended
+
+    def rows(self, job: str) -> list[dict[str, Any]]:
+        return list(self.core.results.read(self.job(job)))
+
+    def computed(self) -> list[str]:
+        return self.journal.read_text().splitlines() if self.journal.exists() else []
+
+    def wait_for_progress(self, job: str, items: int) -> None:
+        wait_until(lambda: self.job(job).ok >= items, f"{items} items are done")
+
+    # --- violence ---
+
+    def parents(self, pool: str = "device") -> list[psutil.Process]:
+        """The parent processes of a pool's workers that are alive."""
+        pids = [worker.pid for worker in self.core.registry.workers() if worker.pool == pool]
+        return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid) and is_alive(psutil.Process(pid))]
+
+    def children(self) -> list[psutil.Process]:
+        return [child for parent in self.parents() for child in parent.children() if is_alive(child)]
+
+    def kill_a_worker(self, chance: random.Random) -> None:
+        """kill -9 of a child, or of a parent with all below it."""
+        victims = self.children() if chance.random() < 0.7 else self.parents()
+        if victims:
+            victim = chance.choice(victims)
+            below = victim.children(recursive=True)
+            for process in [victim, *below]:
+                if process.is_running():
+                    os.kill(process.pid, signal.SIGKILL)

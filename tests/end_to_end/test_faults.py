@@ -1,0 +1,193 @@
+"""Whatever dies, every item gets exactly one outcome, in order, counted once; and nothing innocent is failed."""
+
+import os
+import random
+import signal
+import threading
+import time
+from typing import Any
+
+import psutil
+import pytest
+
+from config import keys
+from tests.end_to_end.system import System
+from tests.programs import wait_until
+
+
+def items(number: int, **fields: Any) -> list[dict[str, Any]]:
+    return [{"x": x} | fields for x in range(number)]
+
+
+def test_a_killed_child_loses_nothing(system: System) -> None:
+    job = system.submit(*items(200), spec={"cost_s": 0.01, "batch_items": 20})
+    system.wait_for_progress(job, 20)
+    os.kill(system.children()[0].pid, signal.SIGKILL)
+    ended = system.finish(job)
+    assert (ended.state, ended.ok, ended.failed) == ("done", 200, 0)
+
+
+def test_a_killed_worker_with_all_below_it_loses_nothing_and_its_chunks_soon_run_elsewhere(system: System) -> None:
+    job = system.submit(*items(2), spec={"cost_s": 3, "batch_items": 1})
+    wait_until(lambda: len(system.core.state.smembers(keys.holders())) == 2, "both items run")
+    victim = system.parents()[0]
+    for process in [victim, *victim.children(recursive=True)]:
+        process.kill()
+    killed_at = time.monotonic()
+    chunk = f"{keys.running('gpu.node1.1')}"
+    wait_until(
+        lambda: (
+            system.core.state.scard(keys.running("gpu.node1.0")) + system.core.state.scard(chunk) == 2
+            and len(system.core.state.smembers(keys.holders())) >= 1
+            and system.core.state.sismember(keys.holders(), victim.pid) == 0
+        ),
+        "the lost chunk is running again",
+    )
+    assert time.monotonic() - killed_at < 30
+    assert system.finish(job).ok == 2
+
+
+@pytest.mark.parametrize(
+    ("kills", "number"), [(8, 4000), pytest.param(40, 20_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+)
+def test_random_kills_lose_nothing_and_blame_nobody(system: System, kills: int, number: int) -> None:
+    chance = random.Random(number)
+    job = system.submit(*items(number), spec={"cost_s": 0.002, "batch_items": 25})
+    for kill in range(kills):
+        system.wait_for_progress(job, min(number - 1, number * kill // (kills + 1) + 1))
+        system.kill_a_worker(chance)
+    ended = system.finish(job, 300)
+    assert (ended.state, ended.ok, ended.failed) == ("done", number, 0)
+
+
+def test_everything_killed_at_once_goes_on_after_a_restart(system: System) -> None:
+    job = system.submit(*items(300), spec={"cost_s": 0.005, "batch_items": 10})
+    system.wait_for_progress(job, 30)
+    for launcher in system.launchers:
+        doomed = [psutil.Process(launcher.process.pid), *launcher.descendants()]
+        for process in doomed:
+            if process.is_running():
+                process.kill()
+        launcher.wait()
+    system.launchers.clear()
+    system.launch("device")
+    ended = system.finish(job)
+    assert (ended.state, ended.ok, ended.failed) == ("done", 300, 0)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_redis_restarted_in_the_middle_of_a_job(system: System, how: signal.Signals) -> None:
+    job = system.submit(*items(400), spec={"cost_s": 0.01, "batch_items": 10})
+    system.wait_for_progress(job, 50)
+    time.sleep(0.3 if how == signal.SIGTERM else 1.1)  # AOF everysec: what is older than a second is on disk
+    system.state.stop(how)
+    time.sleep(0.3)
+    system.state.start()
+    ended = system.finish(job)
+    assert (ended.state, ended.ok, ended.failed) == ("done", 400, 0)
+
+
+@pytest.mark.parametrize("seconds", [3, pytest.param(10, marks=pytest.mark.slow)])
+def test_redis_frozen_in_the_middle_of_a_job(system: System, seconds: float) -> None:
+    job = system.submit(*items(300), spec={"cost_s": 0.01, "batch_items": 10})
+    system.wait_for_progress(job, 30)
+    assert system.state.process
+    system.state.process.send_signal(signal.SIGSTOP)
+    time.sleep(seconds)
+    system.state.process.send_signal(signal.SIGCONT)
+    ended = system.finish(job)
+    assert (ended.state, ended.ok, ended.failed) == ("done", 300, 0)
+
+
+def test_a_job_that_was_stored_but_never_announced_is_run(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the web process had been killed between the two."""
+    with monkeypatch.context() as killed:
+        killed.setattr(type(system.core.dispatcher), "fill", lambda *_: 0)
+        job = system.submit(*items(5))
+    assert system.finish(job).ok == 5
+
+
+def test_a_message_deleted_by_hand_is_sent_again(system: System) -> None:
+    for parent in system.parents():
+        parent.suspend()
+    job = system.submit(*items(5))
+    for queue in ("gpu.node1.0", "gpu.node1.1"):
+        system.core.state.delete(queue, f"{queue}\x06\x161", f"{queue}\x06\x162")
+    for parent in system.parents():
+        parent.resume()
+    assert system.finish(job).ok == 5
+
+
+def test_one_item_that_kills_its_worker_every_time_fails_and_the_others_do_not(system: System) -> None:
+    job = system.submit(*[{"x": x, "crash": x == 42} for x in range(100)], spec={"batch_items": 100})
+    ended = system.finish(job)
+    assert (ended.state, ended.ok, ended.failed) == ("done", 99, 1)
+    row = system.rows(job)[42]
+    assert (row["status"], row["error"]["type"]) == ("failed", "worker_lost")
+
+
+@pytest.mark.parametrize("how", ["sleep", "interpreter"])
+def test_a_child_that_hangs_is_killed_and_only_its_item_is_lost(system: System, how: str) -> None:
+    job = system.submit(
+        *[{"x": x, "hang": how if x == 3 else ""} for x in range(8)], spec={"batch_items": 8, "timeout_s": 1.0}
+    )
+    ended = system.finish(job)
+    assert (ended.ok, ended.failed) == (7, 1)
+    assert [row["status"] for row in system.rows(job)] == ["ok"] * 3 + ["timed_out"] + ["ok"] * 4
+
+
+def test_two_jobs_with_the_same_items_at_once_compute_them_once(system: System) -> None:
+    spec = {"cacheable": True, "cost_s": 0.02, "batch_items": 5}
+    jobs: list[str] = []
+    threads = [threading.Thread(target=lambda: jobs.append(system.submit(*items(100), spec=spec))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [system.finish(job).ok for job in jobs] == [100, 100]
+    assert len(system.computed()) == 100
+
+
+def test_one_of_two_such_jobs_cancelled_halfway_does_not_hurt_the_other(system: System) -> None:
+    spec = {"cacheable": True, "cost_s": 0.02, "batch_items": 5}
+    first, second = (system.submit(*items(100), spec=spec) for _ in range(2))
+    system.wait_for_progress(first, 20)
+    system.core.cancel(first)
+    assert system.finish(second).ok == 100
+    assert system.finish(first).state == "cancelled"
+    assert len(system.computed()) <= 110, "at most what was under way when it was cancelled"
+
+
+def test_cancel_stops_the_work_within_about_a_second(system: System) -> None:
+    job = system.submit(*items(100), spec={"cost_s": 30, "batch_items": 1})
+    wait_until(lambda: system.core.state.smembers(keys.holders()), "it runs")
+    system.core.cancel(job)
+    cancelled_at = time.monotonic()
+    wait_until(lambda: not system.core.state.smembers(keys.holders()), "no worker is at it any more")
+    assert time.monotonic() - cancelled_at < 10
+    assert {row["status"] for row in system.rows(job)} == {"cancelled"}
+    after = system.submit(*items(3))
+    assert system.finish(after).ok == 3
+
+
+def test_a_device_drained_and_another_added_in_the_middle(system: System) -> None:
+    job = system.submit(*items(300), spec={"cost_s": 0.01, "batch_items": 10})
+    system.wait_for_progress(job, 30)
+    system.core.pause_queue("gpu.node1.0", draining=True)
+    system.launch("device", "--slot", "0", ASSAY_NODE="node2")
+    ended = system.finish(job)
+    assert ended.ok == 300
+    assert "gpu.node2.0" in ended.workers
+
+
+@pytest.mark.parametrize("how", ["flushed", "gone"])
+def test_the_cache_lost_in_the_middle_costs_time_but_no_result(system: System, how: str) -> None:
+    job = system.submit(*items(150), spec={"cacheable": True, "cost_s": 0.01, "batch_items": 5})
+    system.wait_for_progress(job, 30)
+    if how == "flushed":
+        with system.cache.client() as cache:
+            cache.flushall()
+    else:
+        system.cache.stop(signal.SIGKILL)
+    ended = system.finish(job)
+    assert (ended.state, ended.ok) == ("done", 150)
