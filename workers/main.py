@@ -17,6 +17,7 @@ from importlib import metadata
 from typing import Any
 from uuid import uuid4
 
+import billiard.pool
 from celery import signals
 from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.worker import state as worker_state
@@ -92,6 +93,10 @@ def run_worker(app: AssayCelery, worker: Worker, presence: Presence, core: JobCo
     def start_anew() -> None:
         presence.leave()
         os._exit(EXIT_CHILD_DIED)  # nothing here is worth an orderly end: its work is back in the ledger
+
+    # A child that ends waits, 30 s by default, for its parent to have read its last result, which the parent may have
+    # stopped doing. Nothing of ours is in there; the ledger has it.
+    billiard.pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT = 10  # of 0.1 s
 
     watch = Watch(
         core.recovery(worker.name),

@@ -1,7 +1,6 @@
 """The parts of the job core, put together once per process."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from redis import Redis
 
@@ -69,24 +68,16 @@ class JobCore:
         self.dispatcher.fill("device", "api", "cpu")
 
     def retry_failed(self, job: str) -> int:
-        """Run the failed items again, and what their groups make of them. Returns how many items that is."""
+        """Run again what failed or was never come to, and what its groups make of it. Returns the number of items."""
         current = self.store.job(job)
-        if current.state == "cancelled":
-            raise Conflict("A cancelled job cannot be retried: submit it again, what is done comes from the cache.")
-        groups: dict[Any, list[int]] = {}
-        failed: list[int] = []
-        for index, outcome in self.store.outcomes(job, 0, current.total):
-            if outcome is None:
-                continue
-            groups.setdefault(outcome.get("group_id"), []).append(index)
-            if outcome["status"] != "ok":
-                failed.append(index)
-        recipe = self.store.recipe(job)
-        assert recipe is not None
-        spec = self.kinds[recipe.kind].spec_model.model_validate(recipe.spec)
-        if any(stage.grouped for stage in self.kinds[recipe.kind].stages(spec)):
-            touched = {index: group for group, members in groups.items() for index in members if group is not None}
-            failed = sorted({m for index in failed for m in groups.get(touched.get(index), [index])} | set(failed))
+        if current.state not in ("done", "failed"):
+            raise Conflict(f"The job is {current.state}: only a job that is done, or failed, can be retried.")
+        failed = [
+            index
+            for index, outcome in self.store.outcomes(job, 0, current.total)
+            if outcome is None or outcome["status"] != "ok"
+        ]
+        failed = self.store.with_their_groups(job, failed)
         reopened = 0
         for start in range(0, len(failed), PAGE):
             number = self.ledger.reopen(job, start == 0, failed[start : start + PAGE])

@@ -88,6 +88,12 @@ class Store:
             pipeline.expire(key, STAGING_S)
         pipeline.execute()
 
+    def with_their_groups(self, job: str, indices: Sequence[int]) -> list[int]:
+        """These items and all that share a group with one of them, where the job's kind has a grouped stage."""
+        every = {int(index): group for index, group in self._state.hgetall(keys.job_groups(job)).items()}
+        touched = {every[index] for index in indices if index in every}
+        return sorted(set(indices) | {index for index, group in every.items() if group in touched})
+
     # --- reading ---
 
     def recipe(self, job: str) -> Recipe | None:

@@ -274,6 +274,24 @@ def test_retry_runs_only_the_failed_items_again(fleet: Fleet) -> None:
     assert len(fleet.computed()) == 6 + 3
 
 
+def test_retry_of_a_job_that_ended_early_runs_what_it_never_came_to(fleet: Fleet) -> None:
+    hand = fleet.hire()
+    job = fleet.submit(
+        *[{"x": x, "fail_times": 9 if x == 0 else 0} for x in range(6)],
+        on_error="fail",
+        spec={"batch_items": 1, "cost_s": 0.2},
+    )
+    (chunk, *_) = hand.take()
+    from tasks.jobs.model import ItemError, Result
+    from tasks.jobs.outcome import settle
+
+    hand.begin([chunk])
+    failure = settle(0, {}, Result(error=ItemError("broken", "no")))
+    hand.core.ledger.commit(chunk, "w", 0.1, [failure], over=True)
+    assert (fleet.job(job).state, fleet.job(job).ok) == ("failed", 0)
+    assert fleet.core.retry_failed(job) == 6
+
+
 def test_a_cancelled_job_is_not_retried(fleet: Fleet) -> None:
     job = fleet.submit(*items(1))
     fleet.core.cancel(job)

@@ -7,7 +7,8 @@ if redis.call('EXISTS', key_job(job)) == 1 then return 0 end
 local at = now()
 redis.call('HSET', key_job(job), 'created_at', stamp(at), 'told_at', stamp(at), unpack(ARGV, 3, 2 + fields * 2))
 redis.call('ZADD', key_jobs(), stamp(at), job)
-for _, key in ipairs({key_job_blocks(job), key_job_outcomes(job), key_job_members(job), key_job_awaited(job)}) do
+for _, key in ipairs({key_job_blocks(job), key_job_outcomes(job), key_job_members(job), key_job_awaited(job),
+  key_job_groups(job)}) do
   redis.call('PERSIST', key)
 end
 for _, stage in ipairs(stages_of(job)) do redis.call('PERSIST', key_job_passed(job, stage.name)) end
