@@ -3,7 +3,7 @@ BIN := .venv/bin
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-slow check format lock docs clean
+.PHONY: help up test test-slow bench check format lock docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -17,10 +17,13 @@ test: .venv/.dev ## set up and run all tests, against a Redis they start themsel
 test-slow: .venv/.dev ## the long versions of the fault and load tests
 	@$(BIN)/python -m pytest -m slow
 
+bench: .venv/.dev ## measure the job core against its targets, side by side with bare Celery
+	@$(BIN)/python -m bench.core
+
 check: .venv/.dev ## lint, format and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy config tasks web workers
+	@$(BIN)/mypy config tasks web workers bench
 	@$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 	@$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 

@@ -89,9 +89,11 @@ def run_worker(app: AssayCelery, worker: Worker, presence: Presence, core: JobCo
         without_mingle=True,
         without_gossip=True,
     )
+    recovery = core.recovery(worker.name)
 
-    def start_anew() -> None:
-        presence.leave()
+    def start_anew(dead: str) -> None:
+        presence.leave()  # first, so that the work of the dead is not given to this queue again
+        recovery.bury(dead)
         os._exit(EXIT_CHILD_DIED)  # nothing here is worth an orderly end: its work is back in the ledger
 
     # A child that ends waits, 30 s by default, for its parent to have read its last result, which the parent may have
@@ -99,7 +101,7 @@ def run_worker(app: AssayCelery, worker: Worker, presence: Presence, core: JobCo
     billiard.pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT = 10  # of 0.1 s
 
     watch = Watch(
-        core.recovery(worker.name),
+        recovery,
         core.state,
         core.settings.redis_url,
         f"{worker.name}/{worker.incarnation}",

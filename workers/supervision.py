@@ -126,6 +126,8 @@ class Supervisor:
     def shutdown(self) -> None:
         """SIGTERM to all; SIGKILL to their process groups after the grace period or a second signal."""
         told = self._stop_signals
+        if told and self._children:
+            log.info("stopping; a second Ctrl-C or SIGTERM kills")
         for child in self._children.values():
             child.stopping = True
             _signal(child, signal.SIGTERM)

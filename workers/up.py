@@ -199,7 +199,6 @@ def up(settings: Settings, procfile: Path) -> int:
         processes.run(tick)
         return max(processes.failed.values(), default=0)
     finally:
-        log.info("stopping; once more Ctrl-C kills")
         processes.shutdown()
         servers.shutdown()  # last: what stops may still have something to write
         lock.close()

@@ -29,7 +29,7 @@ EVERY = 4
 
 class Watch:
     def __init__(
-        self, recovery: Recovery, state: Redis, url: str, incarnation: str, start_anew: Callable[[], None]
+        self, recovery: Recovery, state: Redis, url: str, incarnation: str, start_anew: Callable[[str], None]
     ) -> None:
         self._recovery = recovery
         self._start_anew = start_anew
@@ -68,10 +68,9 @@ class Watch:
             if incarnation != self._incarnation:
                 continue
             if not _is_alive(int(pid)):
-                self._recovery.bury(holder)
                 # Celery replaces a dead child, but may take seconds to notice, or wait for its task when it should end.
                 log.warning("child %s died: this worker starts anew", pid)
-                self._start_anew()
+                self._start_anew(holder)
             elif int(pid) != os.getpid() and self._is_late(holder):
                 log.error("child %s is past the deadline of its batch: killed", pid)
                 self._state.hset(keys.batch(holder), "late", "1")

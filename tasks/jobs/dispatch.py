@@ -28,11 +28,18 @@ class Dispatcher:
     def fill(self, *pools: str) -> int:
         """Top the pools' queues up. Returns the number of chunks dispatched."""
         readers = self._readers()
-        messages = [
-            message for pool in pools if readers.get(pool) for message in self._ledger.fill(pool, readers[pool])
-        ]
-        self.publish(messages)
-        return len(messages)
+        dispatched = 0
+        for pool in dict.fromkeys(pools):
+            if readers.get(pool):
+                number, messages = self._ledger.fill(pool, readers[pool])
+                dispatched += number
+                self.publish(messages)
+        return dispatched
+
+    def pass_on(self, queue: str) -> None:
+        """Announce what waits on a queue to its next reader."""
+        if message := self._ledger.waiting(queue):
+            self.publish([message])
 
     def publish(self, messages: list[Message]) -> None:
         for message in messages:

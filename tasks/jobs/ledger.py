@@ -115,11 +115,20 @@ class Ledger:
 
     # --- dispatch ---
 
-    def fill(self, pool: str, readers: Sequence[Reader]) -> list[Message]:
+    def fill(self, pool: str, readers: Sequence[Reader]) -> tuple[int, list[Message]]:
+        """The number of chunks dispatched, and the messages that announce them."""
         consumers = sum(each.consumers for each in readers)
         flat = [part for each in readers for part in (each.queue, each.consumers, each.loaded)]
-        made = self._call("fill", pool, CHUNK_S, LEAST_CHUNK_S, MOST_ITEMS, consumers, *flat)
-        return [Message(*made[at : at + 4]) for at in range(0, len(made), 4)]
+        number, *made = self._call("fill", pool, CHUNK_S, LEAST_CHUNK_S, MOST_ITEMS, consumers, *flat)
+        return int(number), [Message(*made[at : at + 4]) for at in range(0, len(made), 4)]
+
+    def waiting(self, queue: str) -> Message | None:
+        """The best chunk that waits on a queue."""
+        for chunk in self.state.zrange(keys.dispatched(queue), 0, 0):
+            job, priority = self.state.hmget(keys.chunk(str(chunk)), ["job", "priority"])
+            if job and priority:
+                return Message(queue, str(chunk), str(job), str(priority))
+        return None
 
     def take(
         self, queue: str, chunk: str, incarnation: str, worker: str, token: str, adopt: bool = True

@@ -52,10 +52,13 @@ class Recovery:
         """This process is dead for certain: its parent, or its launcher, saw it end."""
         if self._state.sismember(keys.holders(), incarnation):
             self._reclaim(incarnation, proven=True)
+            self._dispatcher.forget_fleet()
             self._dispatcher.fill("device", "api", "cpu")
 
     def bury_worker(self, name: str) -> None:
         """All processes of this worker are dead for certain."""
+        if record := self._registry.get(name):
+            self._registry.leave(record)  # first, so that its work is not given to its own queue
         for holder in cast(set[str], self._state.smembers(keys.holders())):
             if holder.split("/")[0] == name:
                 self.bury(holder)

@@ -15,6 +15,8 @@ from tasks.jobs.store import Store
 
 #: What an item without an outcome reads as once its job is over.
 _UNFINISHED = {"cancelled": "cancelled", "failed": "cancelled", "done": "timed_out"}
+_ENDS = ("done", "failed", "cancelled")
+#: Milliseconds after which the job itself is looked at, should its events be trimmed or lost.
 _BLOCK_MS = 1000
 
 
@@ -37,18 +39,18 @@ class Results:
     def wait(self, job: str, timeout_s: float) -> Job:
         """The job, once it is over or the time is up. Sleeps on its events, so the end is seen at once."""
         deadline = time.monotonic() + timeout_s
-        last = "0"
-        while True:
-            current = self._store.job(job)
-            left_s = deadline - time.monotonic()
-            if not current.is_active or left_s <= 0:
-                return current
+        last, current = "0", self._store.job(job)
+        while current.is_active and (left_s := deadline - time.monotonic()) > 0:
             try:
                 events = self._state.xread({keys.job_events(job): last}, block=int(min(_BLOCK_MS, 1000 * left_s)) or 1)
             except TimeoutError:
-                continue
-            for _, entries in _streams(events):
+                events = None
+            entries = [entry for _, page in _streams(events) for entry in page]
+            if entries:
                 last = entries[-1][0]
+            if not entries or any(fields["event"] in _ENDS for _, fields in entries):
+                current = self._store.job(job)
+        return current
 
     def events(self, job: str, after: str, block_ms: int) -> list[tuple[str, dict[str, str]]]:
         """Events after this id, waiting for the first one at most so long."""

@@ -84,6 +84,7 @@ class Runner:
                 pools = self._run_chunks(chunks)
                 patiently(lambda pools=pools: self._dispatcher.fill(self._pool, *pools))  # type: ignore[misc]
             if time.monotonic() > deadline:
+                patiently(lambda: self._dispatcher.pass_on(self._queue))
                 return
 
     def _load_recipe(self, job: str) -> tuple[Recipe, Kind[Any, Any], Any] | None:

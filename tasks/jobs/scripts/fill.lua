@@ -1,11 +1,12 @@
 -- Top queues of one pool up to their windows with new chunks. Idempotent: computed from what is there.
 -- ARGV  1 pool  2 target s of a chunk  3 least s of a chunk  4 most items of a chunk  5 consumers of the pool
 --       6.. queue, consumers of this queue, batch key that is loaded there; ...
--- Returns queue, chunk, job, priority, ... : the messages to publish.
+-- Returns the number of chunks made, then queue, chunk, job, priority, ... : the messages to publish. Where several chunks wait
+-- already, their messages are enough: who takes one goes on with the next.
 -- Keeps: a chunk is in the ledger before its message exists; an item is in one chunk or one pending entry, never both.
 local pool, target_s, least_s, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local consumers = math.max(1, tonumber(ARGV[5]))
-local made, MOST_CHUNKS = {}, 256
+local made, MOST_CHUNKS = {0}, 256
 
 -- Best job: highest priority, then least served; a job whose model is loaded may go first while it is close to that.
 local function choose(loaded)
@@ -60,10 +61,12 @@ local function size(job, stage)
   return math.max(1, math.min(most, full, math.max(share, crumb))), cost
 end
 
-local function dispatch(queue, id, job, priority, number, seconds)
+local function dispatch(queue, readers, id, job, priority, number, seconds)
   redis.call('ZADD', key_dispatched(queue), RANK[priority] * 1e12 + number, id)
   redis.call('HINCRBYFLOAT', key_loads(), queue .. '|' .. priority, seconds)
   redis.call('SADD', key_queues(), queue)
+  made[1] = made[1] + 1
+  if redis.call('ZCARD', key_dispatched(queue)) > 2 * readers then return end
   for _, value in ipairs({queue, id, job, priority}) do made[#made + 1] = value end
 end
 
@@ -98,7 +101,7 @@ local function new_chunk(queue, readers, loaded)
     'queue', queue, 'state', 'dispatched', 'dispatched_at', stamp(now()), 'priority', priority, 'sequence', sequence, 'seconds', number * cost,
     'batch_key', redis.call('HGET', key_job(job), 'batch_key'))
   redis.call('SADD', key_job_chunks(job), id)
-  dispatch(queue, id, job, priority, sequence, number * cost)
+  dispatch(queue, readers, id, job, priority, sequence, number * cost)
   return true
 end
 
@@ -116,7 +119,7 @@ local function steal(queue)
   local info = redis.call('HMGET', key_chunk(id), 'job', 'priority', 'sequence', 'seconds')
   leave_queue(id, victim, info[2], info[4])
   redis.call('HSET', key_chunk(id), 'queue', queue, 'dispatched_at', stamp(now()))
-  dispatch(queue, id, info[1], info[2], tonumber(info[3]), info[4])
+  dispatch(queue, 1, id, info[1], info[2], tonumber(info[3]), info[4])
 end
 
 -- In rounds, so that the first queue does not get all of a small job.

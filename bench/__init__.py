@@ -1,0 +1,1 @@
+"""What measures us. Each command prints ratios, taken side by side in one run: figures depend on the machine."""
