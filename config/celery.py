@@ -42,10 +42,10 @@ def celery_config(settings: Settings, consumed: Sequence[str] = ()) -> dict[str,
         # Our logging is set up by config.logging in every process.
         "worker_hijack_root_logger": False,
         "worker_redirect_stdouts": False,
-        # Events, for Flower.
+        # Events, for Flower. Not `task-sent`: it would cost the web process a quarter of every submit (3.7 ms against
+        # 2.8 ms for one item), and what waits is in the ledger.
         "worker_send_task_events": True,
-        "task_send_sent_event": True,
-        "task_track_started": True,
+        "task_send_sent_event": False,
         # Only declared queues exist: a wrong name is an error at once, not a queue that nobody reads.
         "task_create_missing_queues": False,
         "task_queues": [queues.declare(name, broker) for name in names],

@@ -100,6 +100,8 @@ class Job:
     started_at: float | None
     ended_at: float | None
     metadata: dict[str, Any]
+    fill: float | None
+    """The score that a failed item is given, if its request chose one."""
     rate: float | None
     """Items per second while it runs; over its whole run when it has ended."""
     eta_s: float | None

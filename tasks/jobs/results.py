@@ -1,9 +1,8 @@
 """What a client reads: outcomes in input order, with what it asked for in place of a failed item's score."""
 
-import json
 import time
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 from redis import Redis
 from redis.exceptions import TimeoutError
@@ -27,14 +26,13 @@ class Results:
 
     def read(self, job: Job, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
         """Rows in input order. While the job runs, items without an outcome are left out."""
-        fill = self._fill_value(job.id)
         stop = job.total if stop is None else min(stop, job.total)
         for index, outcome in self._store.outcomes(job.id, start, stop):
             if outcome is None:
                 if job.is_active:
                     continue
                 outcome = self._unfinished(job, index)
-            yield _row(index, outcome, fill)
+            yield _row(index, outcome, job.fill)
 
     def wait(self, job: str, timeout_s: float) -> Job:
         """The job, once it is over or the time is up. Sleeps on its events, so the end is seen at once."""
@@ -58,10 +56,6 @@ class Results:
             raise UnknownJob(f"There is no job {job!r}; it may have expired.")
         found = self._state.xread({keys.job_events(job): after}, block=block_ms)
         return [(name, fields) for _, entries in _streams(found) for name, fields in entries]
-
-    def _fill_value(self, job: str) -> float | None:
-        on_error = json.loads(cast(str, self._state.hget(keys.job(job), "on_error") or '"null"'))
-        return on_error["fill"] if isinstance(on_error, dict) else None
 
     def _unfinished(self, job: Job, index: int) -> dict[str, Any]:
         payload = next(self._store.items(job.id, index, index + 1), {})

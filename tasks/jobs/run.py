@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -34,6 +33,8 @@ MOST_ATTEMPTS = 3
 FIRST_RETRY_S = 0.5
 #: Seconds between two looks at whether a running batch's jobs are over.
 CANCEL_LOOK_S = 0.25
+#: Jobs whose spec a process remembers.
+MOST_KNOWN = 1000
 #: Seconds between two tries while Redis is away.
 REDIS_RETRY_S = 0.5
 
@@ -63,7 +64,7 @@ class Runner:
         self._incarnation = incarnation
         self._queue = queue
         self._pool = pool
-        self._recipe = lru_cache(maxsize=256)(self._load_recipe)
+        self._known: dict[str, tuple[Recipe, Kind[Any, Any], Any]] = {}
 
     @property
     def incarnation(self) -> str:
@@ -87,23 +88,15 @@ class Runner:
                 patiently(lambda: self._dispatcher.pass_on(self._queue))
                 return
 
-    def _load_recipe(self, job: str) -> tuple[Recipe, Kind[Any, Any], Any] | None:
-        recipe = patiently(lambda: self._store.recipe(job))
-        if recipe is None:
-            return None
-        kind = self._kinds[recipe.kind]
-        return recipe, kind, kind.spec_model.model_validate(recipe.spec)
-
     def _run_chunks(self, chunks: list[Chunk]) -> set[str]:
         """Run chunks that share a batch key. Returns the pools that got new work from it."""
-        known = self._recipe(chunks[0].job)
-        if known is None:  # expired between dispatch and now
+        entries = self._load(chunks)
+        if chunks[0].job not in self._known:  # expired between dispatch and now
             for chunk in chunks:
                 patiently(lambda chunk=chunk: self._ledger.commit(chunk, self._worker, 0, (), over=True))  # type: ignore[misc]
             return set()
-        _, kind, spec = known
+        _, kind, spec = self._known[chunks[0].job]
         stages = {stage.name: stage.pool for stage in kind.stages(spec)}
-        entries = self._load(chunks, kind)
         size = max(1, kind.batch_items(spec))
         onward: set[str] = set()
         for start in range(0, max(1, len(entries)), size):
@@ -115,16 +108,26 @@ class Runner:
             onward |= {stages[each.next] for each in settled if each.next in stages}
         return onward
 
-    def _load(self, chunks: Sequence[Chunk], kind: Kind[Any, Any]) -> list[Entry]:
-        loaded = patiently(lambda: self._store.read_work([(chunk.job, chunk.items) for chunk in chunks]))
+    def _load(self, chunks: Sequence[Chunk]) -> list[Entry]:
+        """The items of the chunks, with their payloads."""
+        if len(self._known) > MOST_KNOWN:
+            self._known.clear()
+        unknown = list(dict.fromkeys(chunk.job for chunk in chunks if chunk.job not in self._known))
+        loaded, recipes = patiently(
+            lambda: self._store.read_work([(chunk.job, chunk.items) for chunk in chunks], unknown)
+        )
+        for job, recipe in recipes.items():
+            kind = self._kinds[recipe.kind]
+            self._known[job] = recipe, kind, kind.spec_model.model_validate(recipe.spec)
         entries = []
         for chunk, work in zip(chunks, loaded, strict=True):
-            known = self._recipe(chunk.job)
+            if chunk.job not in self._known:
+                continue
+            recipe, kind, spec = self._known[chunk.job]
             for index, (payload, carry, attempts) in work.items():
                 item = kind.item_model.model_validate(payload)
-                request = ""
-                if known and known[0].cache != "off" and (key := kind.key(known[2], chunk.stage, item)) is not None:
-                    request = request_hash(kind.name, chunk.stage, key)
+                key = kind.key(spec, chunk.stage, item) if recipe.cache != "off" else None
+                request = request_hash(kind.name, chunk.stage, key) if key is not None else ""
                 entries.append(Entry(chunk, payload, Work(index, item, carry, attempts), request))
         return entries
 
@@ -177,11 +180,9 @@ class Runner:
 
     def _look_up(self, entries: Sequence[Entry]) -> dict[str, Result]:
         """Once more after winning the claims: their last owner may have stored the answer just before."""
-        asked = {}
-        for entry in entries:
-            known = self._recipe(entry.chunk.job)
-            if entry.request and known and known[0].cache == "use":
-                asked[entry.request] = True
+        asked = dict.fromkeys(
+            entry.request for entry in entries if entry.request and self._known[entry.chunk.job][0].cache == "use"
+        )
         return self._cache.get(list(asked)) if asked else {}
 
     def _compute(self, kind: Kind[Any, Any], spec: Any, entries: Sequence[Entry]) -> Sequence[Result]:

@@ -29,7 +29,6 @@ class Recipe:
     kind: str
     spec: dict[str, Any]
     cache: str
-    total: int
 
 
 class Store:
@@ -48,16 +47,24 @@ class Store:
         pipeline.execute()
 
     def read_work(
-        self, wanted: Sequence[tuple[str, Sequence[int]]]
-    ) -> list[dict[int, tuple[dict[str, Any], dict[str, Any] | None, int]]]:
-        """For each (job, indices): index -> (payload, what the last stage handed on, attempts); one round trip."""
+        self, wanted: Sequence[tuple[str, Sequence[int]]], unknown: Sequence[str]
+    ) -> tuple[list[dict[int, tuple[dict[str, Any], dict[str, Any] | None, int]]], dict[str, Recipe]]:
+        """For each (job, indices): index -> (payload, what the last stage handed on, attempts). And the recipes of jobs
+        not known yet, as far as they exist. All in one round trip."""
         pipeline = self._state.pipeline(transaction=False)
+        for job in unknown:
+            pipeline.hmget(keys.job(job), ["kind", "spec", "cache"])
         for job, indices in wanted:
             blocks = sorted({index // BLOCK_ITEMS for index in indices})
             pipeline.hmget(keys.job_blocks(job), [str(block) for block in blocks])
             pipeline.hmget(keys.job_carry(job), [str(index) for index in indices])
             pipeline.hmget(keys.job_attempts(job), [str(index) for index in indices])
         replies = iter(pipeline.execute())
+        recipes = {}
+        for job in unknown:
+            kind, spec, cache = next(replies)
+            if kind and spec:
+                recipes[job] = Recipe(job, kind, json.loads(spec), cache or "use")
         work = []
         for _, indices in wanted:
             blocks = sorted({index // BLOCK_ITEMS for index in indices})
@@ -74,7 +81,7 @@ class Store:
                     if index // BLOCK_ITEMS in loaded
                 }
             )
-        return work
+        return work, recipes
 
     def write_groups(self, job: str, members: dict[str, list[int]]) -> None:
         """Who belongs to which group; lapses if the job is never created."""
@@ -95,10 +102,6 @@ class Store:
         return sorted(set(indices) | {index for index, group in every.items() if group in touched})
 
     # --- reading ---
-
-    def recipe(self, job: str) -> Recipe | None:
-        kind, spec, cache, total = self._hmget(job, "kind", "spec", "cache", "total")
-        return Recipe(job, kind, json.loads(spec), cache or "use", int(total or 0)) if kind and spec else None
 
     def states(self, jobs: Sequence[str]) -> list[str | None]:
         pipeline: Pipeline = self._state.pipeline(transaction=False)
@@ -134,9 +137,6 @@ class Store:
             first = block * BLOCK_ITEMS
             yield from items[max(0, start - first) : stop - first]
 
-    def _hmget(self, job: str, *fields: str) -> list[str | None]:
-        return cast("list[str | None]", self._state.hmget(keys.job(job), list(fields)))
-
 
 def _as_job(job: str, fields: dict[str, str], reasons: dict[str, str], workers: dict[str, str], now: float) -> Job:
     ok, failed, cached, total = (int(fields.get(name) or 0) for name in ("ok", "failed", "cached", "total"))
@@ -169,6 +169,7 @@ def _as_job(job: str, fields: dict[str, str], reasons: dict[str, str], workers: 
         started_at=started,
         ended_at=ended,
         metadata=json.loads(fields.get("metadata") or "{}"),
+        fill=on_error["fill"] if isinstance(on_error := json.loads(fields["on_error"]), dict) else None,
         rate=rate,
         eta_s=(total - ok - failed) / rate if rate and state in ACTIVE else None,
     )
