@@ -18,6 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 import billiard.pool
+import psutil
 from celery import signals
 from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.worker import state as worker_state
@@ -92,9 +93,15 @@ def run_worker(app: AssayCelery, worker: Worker, presence: Presence, core: JobCo
     recovery = core.recovery(worker.name)
 
     def start_anew(dead: str) -> None:
-        presence.leave()  # first, so that the work of the dead is not given to this queue again
-        recovery.bury(dead)
-        os._exit(EXIT_CHILD_DIED)  # nothing here is worth an orderly end: its work is back in the ledger
+        try:
+            presence.leave()  # first, so that the work of the dead is not given to this queue again
+            for child in psutil.Process().children():  # Celery may have replaced it already; what that took is innocent
+                child.kill()
+                child.wait(5)
+            recovery.bury(dead)
+            recovery.release(f"{worker.name}/{worker.incarnation}")
+        finally:
+            os._exit(EXIT_CHILD_DIED)  # nothing here is worth an orderly end: its work is back in the ledger
 
     # A child that ends waits, 30 s by default, for its parent to have read its last result, which the parent may have
     # stopped doing. Nothing of ours is in there; the ledger has it.

@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import cast
 
 import psutil
@@ -56,7 +57,7 @@ class Watch:
                     if look % EVERY == 0:
                         self._recovery.tick()
                 said = ""
-            except AssayError as error:
+            except (AssayError, psutil.Error) as error:
                 if str(error) != said:
                     log.warning("not watching: %s", error)
                 said = str(error)
@@ -74,7 +75,8 @@ class Watch:
             elif int(pid) != os.getpid() and self._is_late(holder):
                 log.error("child %s is past the deadline of its batch: killed", pid)
                 self._state.hset(keys.batch(holder), "late", "1")
-                os.kill(int(pid), signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it ended just now
+                    os.kill(int(pid), signal.SIGKILL)
 
     def _is_late(self, holder: str) -> bool:
         pipeline = self._state.pipeline(transaction=False)

@@ -60,8 +60,8 @@ class Cache:
 
 def _write(result: Result) -> str:
     assert result.error is None, "failures are never cached"
-    body = {"score": result.score, "parts": result.parts, "value": result.value, "next": result.next}
-    return json.dumps({name: value for name, value in body.items() if value not in (None, "")})
+    body = {"score": result.score, "parts": result.parts, "value": result.value}
+    return json.dumps({name: value for name, value in body.items() if value is not None})
 
 
 def _read(text: str | bytes) -> Result:

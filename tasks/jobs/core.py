@@ -11,7 +11,7 @@ from tasks.errors import Conflict, UnknownJob
 from tasks.jobs.cache import Cache
 from tasks.jobs.dispatch import Dispatcher
 from tasks.jobs.kinds import Kinds
-from tasks.jobs.ledger import Ledger
+from tasks.jobs.ledger import Ledger, compress
 from tasks.jobs.recovery import Recovery
 from tasks.jobs.results import Results
 from tasks.jobs.run import Runner
@@ -70,7 +70,7 @@ class JobCore:
     def retry_failed(self, job: str) -> int:
         """Run again what failed or was never come to, and what its groups make of it. Returns the number of items."""
         current = self.store.job(job)
-        if current.state not in ("done", "failed"):
+        if current.state not in ("done", "failed", "reopening"):
             raise Conflict(f"The job is {current.state}: only a job that is done, or failed, can be retried.")
         failed = [
             index
@@ -78,14 +78,15 @@ class JobCore:
             if outcome is None or outcome["status"] != "ok"
         ]
         failed = self.store.with_their_groups(job, failed)
-        reopened = 0
+        if not failed:
+            return 0
         for start in range(0, len(failed), PAGE):
-            number = self.ledger.reopen(job, start == 0, failed[start : start + PAGE])
-            if number < 0:
-                raise Conflict("This job cannot be retried in its state.")
-            reopened += number
+            if self.ledger.reopen(job, failed[start : start + PAGE]) < 0:
+                raise Conflict("The job's state changed meanwhile: look at it again.")
+        ranges = compress(failed).split(",")
+        self.ledger.run_reopened(job, [",".join(ranges[at : at + PAGE]) for at in range(0, len(ranges), PAGE)])
         self.dispatcher.fill("device", "api", "cpu")
-        return reopened
+        return len(failed)
 
     def _found(self, job: str, state: str) -> str:
         if not state:

@@ -59,6 +59,9 @@ class Kind(Protocol[SpecT, ItemT]):
     def timeout_s(self, spec: SpecT) -> float:
         """How long one batch may take before its worker counts as hung."""
 
+    def onward(self, spec: SpecT, stage: str, result: Result) -> str:
+        """The stage a good result goes on to; empty when it is final. Asked for cached results too."""
+
     def run(self, context: Context, spec: SpecT, batch: Sequence[Work[ItemT]]) -> Sequence[Result]:
         """One result for each item, in order. Raises Retryable or Permanent when the whole batch failed."""
 

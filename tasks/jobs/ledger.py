@@ -108,10 +108,10 @@ class Ledger:
     def prefill(self, job: str, stage: str, outcomes: Mapping[int, str], lifetime_s: int) -> None:
         self._call("prefill", job, stage, lifetime_s, *(part for pair in outcomes.items() for part in pair))
 
-    def create(self, job: str, fields: Mapping[str, object], pending: Sequence[tuple[str, str]]) -> bool:
-        """False when the job exists already."""
+    def create(self, job: str, staged: str, fields: Mapping[str, object], pending: Sequence[tuple[str, str]]) -> bool:
+        """Make what was written under the name `staged` the job's. False when the job exists already."""
         flat = [part for pair in fields.items() for part in pair]
-        return bool(self._call("create", job, len(fields), *flat, *(part for pair in pending for part in pair)))
+        return bool(self._call("create", job, staged, len(fields), *flat, *(part for pair in pending for part in pair)))
 
     # --- dispatch ---
 
@@ -161,7 +161,7 @@ class Ledger:
         for each in settled:
             flat += [each.index, each.status, each.error_type, int(each.cached), each.next, each.outcome]
         reply = self._call(
-            "commit", chunk.job, chunk.stage, chunk.id, worker, f"{seconds:.6f}", int(over),
+            "commit", chunk.job, chunk.stage, chunk.id, worker, f"{seconds:.6f}", int(over), chunk.token,
             len(settled), *flat, *released, client=client,
         )  # fmt: skip
         return (0, "") if isinstance(reply, Pipeline) else (int(reply[0]), str(reply[1]))
@@ -190,5 +190,10 @@ class Ledger:
     def remove(self, job: str) -> bool:
         return bool(self._call("remove", job))
 
-    def reopen(self, job: str, first_page: bool, indices: Sequence[int]) -> int:
-        return int(self._call("reopen", job, int(first_page), *indices))
+    def reopen(self, job: str, indices: Sequence[int]) -> int:
+        """Take a page of items out of the counters. -1 when the job's state forbids it."""
+        return int(self._call("reopen", job, 0, *indices))
+
+    def run_reopened(self, job: str, entries: Sequence[str]) -> int:
+        """After the last page: the items, as pending entries, are to be run."""
+        return int(self._call("reopen", job, 1, *entries))

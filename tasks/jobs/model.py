@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from config.queues import Priority
 
-JobState = Literal["queued", "running", "done", "failed", "cancelled"]
-ACTIVE: tuple[JobState, ...] = ("queued", "running")
+JobState = Literal["queued", "running", "reopening", "done", "failed", "cancelled"]
+ACTIVE: tuple[JobState, ...] = ("queued", "running", "reopening")
 Status = Literal["ok", "failed", "timed_out", "cancelled"]
 CacheMode = Literal["use", "refresh", "off"]
 

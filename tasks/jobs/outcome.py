@@ -11,12 +11,11 @@ from tasks.jobs.model import ItemError, Result
 def settle(
     index: int, payload: dict[str, Any], result: Result, attempts: int = 1, latency_ms: float = 0.0, worker: str = ""
 ) -> Settled:
-    """The result as it is counted and read back. A score that is no number is a failure, not a score."""
-    if result.score is not None and not math.isfinite(result.score):
-        result = Result(error=ItemError("not_a_number", f"The scorer returned {result.score}."))
-    body = {
-        "id": payload.get("id"),
-        "group_id": payload.get("group_id"),
+    """The result as it is counted and read back."""
+    result = checked(result)
+    # Without a payload at hand the names are left out, and filled in by who reads.
+    names = {name: payload.get(name) for name in ("id", "group_id")} if payload else {}
+    body = names | {
         "status": result.status,
         "score": result.score,
         "parts": dict(result.parts) if result.parts else None,
@@ -43,6 +42,13 @@ def settle(
     )
 
 
-def retry_later(index: int, delay_s: float) -> Settled:
+def retry_later(index: int, delay_s: float, attempts: int) -> Settled:
     """Not an outcome: the item is pending again after the delay."""
-    return Settled(index, "retry", "", False, "", f"{delay_s:.3f}")
+    return Settled(index, "retry", "", False, "", f"{delay_s:.3f} {attempts}")
+
+
+def checked(result: Result) -> Result:
+    """A score that is no number is a failure, not a score."""
+    if result.score is None or math.isfinite(result.score):
+        return result
+    return Result(error=ItemError("not_a_number", f"The scorer returned {result.score}."))

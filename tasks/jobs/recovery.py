@@ -55,6 +55,12 @@ class Recovery:
             self._dispatcher.forget_fleet()
             self._dispatcher.fill("device", "api", "cpu")
 
+    def release(self, worker: str) -> None:
+        """What else the processes of this worker held is free, and nobody is to blame for it."""
+        for holder in cast(set[str], self._state.smembers(keys.holders())):
+            if holder.startswith(f"{worker}/"):
+                self._reclaim(holder, proven=False)
+
     def bury_worker(self, name: str) -> None:
         """All processes of this worker are dead for certain."""
         if record := self._registry.get(name):
@@ -69,9 +75,9 @@ class Recovery:
             name, incarnation, _ = holder.split("/")
             if live.get(name) == incarnation:
                 continue
-            replaced = name in live  # a name passes on only when its last holder is dead
-            if replaced or not forgiving:
-                self._reclaim(holder, proven=replaced)
+            # Replaced: a name passes on only when its last holder is gone. Why it went, only its launcher knows.
+            if name in live or not forgiving:
+                self._reclaim(holder, proven=False)
 
     def _reclaim(self, incarnation: str, proven: bool) -> None:
         put_back = self._ledger.reclaim(incarnation, proven)

@@ -31,7 +31,9 @@ class Results:
             if outcome is None:
                 if job.is_active:
                     continue
-                outcome = self._unfinished(job, index)
+                outcome = self._unfinished(job)
+            if "id" not in outcome:  # settled by recovery, which does not read payloads
+                outcome = _names(self._payload(job, index)) | outcome
             yield _row(index, outcome, job.fill)
 
     def wait(self, job: str, timeout_s: float) -> Job:
@@ -57,18 +59,22 @@ class Results:
         found = self._state.xread({keys.job_events(job): after}, block=block_ms)
         return [(name, fields) for _, entries in _streams(found) for name, fields in entries]
 
-    def _unfinished(self, job: Job, index: int) -> dict[str, Any]:
-        payload = next(self._store.items(job.id, index, index + 1), {})
+    def _payload(self, job: Job, index: int) -> dict[str, Any]:
+        return next(self._store.items(job.id, index, index + 1), {})
+
+    def _unfinished(self, job: Job) -> dict[str, Any]:
         status = "timed_out" if job.reason == "deadline" else _UNFINISHED[job.state]
         message = (
             "The job's deadline passed first." if status == "timed_out" else "The job ended before this item was done."
         )
         return {
-            "id": payload.get("id"),
-            "group_id": payload.get("group_id"),
             "status": status,
             "error": {"type": status, "message": message, "retryable": True},
         }
+
+
+def _names(payload: dict[str, Any]) -> dict[str, Any]:
+    return {"id": payload.get("id"), "group_id": payload.get("group_id")}
 
 
 def _streams(reply: Any) -> list[tuple[str, list[tuple[str, dict[str, str]]]]]:

@@ -8,23 +8,25 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
 
 from tasks.errors import AssayError, Retryable
 from tasks.jobs.cache import Cache, request_hash
 from tasks.jobs.dispatch import Dispatcher
 from tasks.jobs.kinds import Context, Kind, Kinds, Work
 from tasks.jobs.ledger import Chunk, Ledger, Settled
-from tasks.jobs.model import ACTIVE, ItemError, Result
-from tasks.jobs.outcome import retry_later, settle
+from tasks.jobs.model import ACTIVE, ItemError, Result, Stage
+from tasks.jobs.outcome import checked, retry_later, settle
 from tasks.jobs.store import Recipe, Store
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Known = tuple[Recipe, Kind[Any, Any], Any]
 
 #: Seconds a task goes on taking chunks before it makes room, so that a worker told to stop soon does.
 ADOPT_S = 2.0
@@ -33,6 +35,8 @@ MOST_ATTEMPTS = 3
 FIRST_RETRY_S = 0.5
 #: Seconds between two looks at whether a running batch's jobs are over.
 CANCEL_LOOK_S = 0.25
+#: What Redis answers when it is there but cannot do it now.
+PASSING = ("MISCONF", "LOADING", "OOM", "READONLY", "BUSY ", "NOSCRIPT", "MASTERDOWN")
 #: Jobs whose spec a process remembers.
 MOST_KNOWN = 1000
 #: Seconds between two tries while Redis is away.
@@ -48,6 +52,7 @@ class Entry:
     work: Work[Any]
     request: str
     """Hash of what determines the answer; empty when it is not cached."""
+    looks_up: bool
 
 
 class Runner:
@@ -64,7 +69,7 @@ class Runner:
         self._incarnation = incarnation
         self._queue = queue
         self._pool = pool
-        self._known: dict[str, tuple[Recipe, Kind[Any, Any], Any]] = {}
+        self._known: dict[str, Known] = {}
 
     @property
     def incarnation(self) -> str:
@@ -79,25 +84,45 @@ class Runner:
             chunks = patiently(
                 lambda token=token: self._ledger.take(self._queue, chunk, self.incarnation, self._worker, token)  # type: ignore[misc]
             )
-            if not chunks and not self._dispatcher.fill(self._pool):
+            if not chunks and not patiently(lambda: self._dispatcher.fill(self._pool)):
                 return
             if chunks:
-                pools = self._run_chunks(chunks)
+                pools = self._run_safely(chunks)
                 patiently(lambda pools=pools: self._dispatcher.fill(self._pool, *pools))  # type: ignore[misc]
             if time.monotonic() > deadline:
                 patiently(lambda: self._dispatcher.pass_on(self._queue))
                 return
 
+    def _run_safely(self, chunks: list[Chunk]) -> set[str]:
+        """Run them, and whatever goes wrong on the way is their items' outcome: a chunk must not stay with a live
+        worker that has forgotten it."""
+        try:
+            return self._run_chunks(chunks)
+        except Exception as error:
+            log.exception("chunks %s failed outside their engine", ", ".join(chunk.id for chunk in chunks))
+            failure = Result(error=ItemError("internal_error", f"{type(error).__name__}: {error}"))
+        known = self._known.get(chunks[0].job)
+        stages = list(known[1].stages(known[2])) if known else []
+        for chunk in chunks:
+            onward = replace(failure, next=_group_stage_after(stages, chunk.stage))
+            settled = [settle(index, {}, onward, 1, 0.0, self._worker) for index in chunk.items]
+            patiently(partial(self._ledger.commit, chunk, self._worker, 0.0, settled, over=True))
+        return {stage.pool for stage in stages}
+
     def _run_chunks(self, chunks: list[Chunk]) -> set[str]:
         """Run chunks that share a batch key. Returns the pools that got new work from it."""
-        entries = self._load(chunks)
-        if chunks[0].job not in self._known:  # expired between dispatch and now
-            for chunk in chunks:
-                patiently(lambda chunk=chunk: self._ledger.commit(chunk, self._worker, 0, (), over=True))  # type: ignore[misc]
+        known, entries = self._load(chunks)
+        gone = [chunk for chunk in chunks if chunk.job not in known]  # expired between dispatch and now
+        for chunk in gone:
+            patiently(lambda chunk=chunk: self._ledger.commit(chunk, self._worker, 0, (), over=True))  # type: ignore[misc]
+        chunks = [chunk for chunk in chunks if chunk.job in known]
+        if not chunks:
             return set()
-        _, kind, spec = self._known[chunks[0].job]
-        stages = {stage.name: stage.pool for stage in kind.stages(spec)}
-        size = max(1, kind.batch_items(spec))
+        _, kind, spec = known[chunks[0].job]
+        stages = list(kind.stages(spec))
+        pools = {stage.name: stage.pool for stage in stages}
+        is_grouped = any(stage.grouped and stage.name == chunks[0].stage for stage in stages)
+        size = max(1, len(entries) if is_grouped else kind.batch_items(spec))  # a group is never divided
         onward: set[str] = set()
         for start in range(0, max(1, len(entries)), size):
             batch = entries[start : start + size]
@@ -105,31 +130,34 @@ class Runner:
             ending = [chunk for chunk in chunks if chunk.id not in later]
             chunks = [chunk for chunk in chunks if chunk.id in later]
             settled = self._run_batch(kind, spec, batch, ending)
-            onward |= {stages[each.next] for each in settled if each.next in stages}
+            onward |= {pools[each.next] for each in settled if each.next in pools}
         return onward
 
-    def _load(self, chunks: Sequence[Chunk]) -> list[Entry]:
-        """The items of the chunks, with their payloads."""
+    def _load(self, chunks: Sequence[Chunk]) -> tuple[dict[str, Known], list[Entry]]:
+        """What is known of the chunks' jobs, and their items with their payloads."""
         if len(self._known) > MOST_KNOWN:
-            self._known.clear()
-        unknown = list(dict.fromkeys(chunk.job for chunk in chunks if chunk.job not in self._known))
+            self._known = {}
+        known = {chunk.job: self._known[chunk.job] for chunk in chunks if chunk.job in self._known}
+        unknown = list(dict.fromkeys(chunk.job for chunk in chunks if chunk.job not in known))
         loaded, recipes = patiently(
             lambda: self._store.read_work([(chunk.job, chunk.items) for chunk in chunks], unknown)
         )
         for job, recipe in recipes.items():
             kind = self._kinds[recipe.kind]
-            self._known[job] = recipe, kind, kind.spec_model.model_validate(recipe.spec)
+            known[job] = self._known[job] = recipe, kind, kind.spec_model.model_validate(recipe.spec)
         entries = []
         for chunk, work in zip(chunks, loaded, strict=True):
-            if chunk.job not in self._known:
+            if chunk.job not in known:
                 continue
-            recipe, kind, spec = self._known[chunk.job]
+            recipe, kind, spec = known[chunk.job]
             for index, (payload, carry, attempts) in work.items():
                 item = kind.item_model.model_validate(payload)
                 key = kind.key(spec, chunk.stage, item) if recipe.cache != "off" else None
                 request = request_hash(kind.name, chunk.stage, key) if key is not None else ""
-                entries.append(Entry(chunk, payload, Work(index, item, carry, attempts), request))
-        return entries
+                entries.append(
+                    Entry(chunk, payload, Work(index, item, carry, attempts), request, recipe.cache == "use")
+                )
+        return known, entries
 
     def _run_batch(
         self, kind: Kind[Any, Any], spec: Any, batch: Sequence[Entry], ending: Sequence[Chunk]
@@ -150,13 +178,17 @@ class Runner:
              if entry.request and by_request[name].error is None}
         )  # fmt: skip
         latency_ms = 1000 * seconds / max(1, len(fresh))
-        group_stage = next((stage.name for stage in kind.stages(spec) if stage.grouped), "")
+        stages = list(kind.stages(spec))
         settled: dict[str, list[Settled]] = {}
         for entry in run:
             name = entry.request or f"{entry.chunk.id}:{entry.work.index}"
             hit = found.get(entry.request)
             settled.setdefault(entry.chunk.id, []).append(
-                self._settle(entry, hit or by_request[name], 0.0 if hit else latency_ms, group_stage)
+                self._settle(
+                    entry,
+                    self._directed(kind, spec, stages, entry, hit or by_request[name]),
+                    0.0 if hit else latency_ms,
+                )
             )
         self._commit(batch, ending, settled, seconds / max(1, len(fresh)), run)
         return [each for group in settled.values() for each in group]
@@ -180,9 +212,7 @@ class Runner:
 
     def _look_up(self, entries: Sequence[Entry]) -> dict[str, Result]:
         """Once more after winning the claims: their last owner may have stored the answer just before."""
-        asked = dict.fromkeys(
-            entry.request for entry in entries if entry.request and self._known[entry.chunk.job][0].cache == "use"
-        )
+        asked = dict.fromkeys(entry.request for entry in entries if entry.request and entry.looks_up)
         return self._cache.get(list(asked)) if asked else {}
 
     def _compute(self, kind: Kind[Any, Any], spec: Any, entries: Sequence[Entry]) -> Sequence[Result]:
@@ -198,16 +228,27 @@ class Runner:
             failure = ItemError("internal_error", f"{type(error).__name__}: {error}")
         else:
             if len(results) == len(entries):
-                return results
+                return [checked(result) for result in results]
             failure = ItemError("internal_error", f"{kind.name} gave {len(results)} results for {len(entries)} items.")
         return [Result(error=failure)] * len(entries)
 
-    def _settle(self, entry: Entry, result: Result, latency_ms: float, group_stage: str) -> Settled:
+    def _directed(
+        self, kind: Kind[Any, Any], spec: Any, stages: Sequence[Stage], entry: Entry, result: Result
+    ) -> Result:
+        """The result with where its item goes: a failed one goes on to its group, which must not wait for it."""
+        stage = entry.chunk.stage
+        if result.error is None:
+            return replace(result, next=kind.onward(spec, stage, result))
+        can_retry = not any(
+            each.grouped and each.name == stage for each in stages
+        )  # a group is retried whole or not at all
+        error = replace(result.error, retryable=result.error.retryable and can_retry)
+        return replace(result, error=error, next=_group_stage_after(stages, stage))
+
+    def _settle(self, entry: Entry, result: Result, latency_ms: float) -> Settled:
         attempts = entry.work.attempts + 1
         if result.error and result.error.retryable and attempts < MOST_ATTEMPTS:
-            return retry_later(entry.work.index, FIRST_RETRY_S * 2 ** (attempts - 1))
-        if result.error and group_stage != entry.chunk.stage:
-            result = replace(result, next=group_stage)  # its group must not wait for it
+            return retry_later(entry.work.index, FIRST_RETRY_S * 2 ** (attempts - 1), attempts)
         return settle(entry.work.index, entry.payload, result, attempts, latency_ms, self._worker)
 
     def _commit(
@@ -241,10 +282,20 @@ class Runner:
             nonlocal looked_at, answer
             if not answer and time.monotonic() - looked_at > CANCEL_LOOK_S:
                 looked_at = time.monotonic()
-                answer = not any(state in ACTIVE for state in self._store.states(sorted(jobs)))
+                try:
+                    answer = not any(state in ACTIVE for state in self._store.states(sorted(jobs)))
+                except RedisError as error:  # the batch goes on; its commit will wait
+                    log.debug("cannot tell whether the work is still wanted: %s", error)
             return answer
 
         return is_cancelled
+
+
+def _group_stage_after(stages: Sequence[Stage], stage: str) -> str:
+    """The grouped stage that an item of this stage is still to reach; empty when there is none."""
+    names = [each.name for each in stages]
+    later = stages[names.index(stage) + 1 :] if stage in names else ()
+    return next((each.name for each in later if each.grouped), "")
 
 
 def patiently(call: Callable[[], T]) -> T:
@@ -255,8 +306,8 @@ def patiently(call: Callable[[], T]) -> T:
             return call()
         except (ConnectionError, TimeoutError) as error:
             reason: Exception = error
-        except ResponseError as error:
-            if not str(error).startswith(("MISCONF", "LOADING")):
+        except ResponseError as error:  # inside a script it comes with a prefix
+            if not any(word in str(error) for word in PASSING):
                 raise
             reason = error
         if not told:

@@ -21,6 +21,8 @@ from tasks.jobs.store import STAGING_S, Store
 
 #: Outcomes from the cache written in one script.
 PAGE = 500
+#: Ranges in one pending entry: filling reads and writes an entry whole.
+RANGES = 200
 
 
 class Door:
@@ -52,6 +54,7 @@ class Door:
             if self._state.exists(keys.job(job)):
                 return job
         stages = list(kind.stages(spec))
+        _check_stages(stages)
         hits = self._look_up(kind, spec, stages, items) if request.cache == "use" else {}
         self._write(job, request, kind, spec, stages, hits)
         if len(hits) < len(items):
@@ -95,14 +98,17 @@ class Door:
         stages: Sequence[Stage],
         hits: dict[int, Result],
     ) -> None:
-        self._store.write_items(job, request.items)
+        # Under a name of its own: the same request may be on its way twice, and only one of them becomes the job.
+        staged = f"{job}~{uuid4().hex[:8]}"
+        self._store.write_items(staged, request.items)
         if any(stage.grouped for stage in stages):
-            self._store.write_groups(job, _groups(request.items))
+            self._store.write_groups(staged, _groups(request.items))
         settled = [settle(index, request.items[index], hits[index]) for index in sorted(hits)]
         for start in range(0, len(settled), PAGE):
             page = {each.index: each.outcome for each in settled[start : start + PAGE]}
-            self._ledger.prefill(job, stages[0].name, page, STAGING_S)
+            self._ledger.prefill(staged, stages[0].name, page, STAGING_S)
         missing = compress(index for index in range(len(request.items)) if index not in hits)
+        ranges = missing.split(",") if missing else []
         fields: dict[str, object] = {
             "state": "queued",
             "kind": kind.name,
@@ -130,7 +136,8 @@ class Door:
                 f"cost:{stage.name}": kind.cost_s(spec),
                 f"pending:{stage.name}": 0,
             }
-        self._ledger.create(job, fields, [(stages[0].name, missing)] if missing else [])
+        pending = [(stages[0].name, ",".join(ranges[at : at + RANGES])) for at in range(0, len(ranges), RANGES)]
+        self._ledger.create(job, staged, fields, pending)
 
 
 def _validated(model: type[BaseModel], value: object, where: str) -> BaseModel:
@@ -140,6 +147,13 @@ def _validated(model: type[BaseModel], value: object, where: str) -> BaseModel:
         first = error.errors()[0]
         path = ".".join([where, *(str(part) for part in first["loc"])])
         raise InvalidRequest(f"{path}: {first['msg'].removeprefix('Value error, ')}", field=path) from error
+
+
+def _check_stages(stages: Sequence[Stage]) -> None:
+    if len({stage.name for stage in stages}) < len(stages):
+        raise InvalidRequest("spec.stages: names must differ", field="spec.stages")
+    if sum(stage.grouped for stage in stages) > 1 or stages[0].grouped:
+        raise InvalidRequest("spec.stages: one stage may be grouped, and not the first", field="spec.stages")
 
 
 def _groups(items: Sequence[dict[str, Any]]) -> dict[str, list[int]]:

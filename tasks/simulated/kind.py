@@ -51,14 +51,15 @@ class Simulated:
     def run(self, context: Context, spec: SimulatedSpec, batch: Sequence[Work[SimulatedItem]]) -> Sequence[Result]:
         if not _sleep(spec.batch_cost_s, context):
             return [_STOPPED] * len(batch)
-        names = [stage.name for stage in spec.stages]
-        at = names.index(context.stage)
-        onward = names[at + 1] if at + 1 < len(names) else ""
-        if spec.stages[at].grouped:
-            return _finish_groups(batch, onward)
-        return [self._run_one(context, spec, work, onward) for work in batch]
+        if any(stage.grouped and stage.name == context.stage for stage in spec.stages):
+            return _finish_groups(batch)
+        return [self._run_one(context, spec, work) for work in batch]
 
-    def _run_one(self, context: Context, spec: SimulatedSpec, work: Work[SimulatedItem], onward: str) -> Result:
+    def onward(self, spec: SimulatedSpec, stage: str, result: Result) -> str:  # noqa: ARG002  # other kinds look at it
+        names = [each.name for each in spec.stages]
+        return (*names, "")[names.index(stage) + 1]
+
+    def _run_one(self, context: Context, spec: SimulatedSpec, work: Work[SimulatedItem]) -> Result:
         item = work.item
         chance = random.Random(f"{spec.seed}:{canonical(item.x)}:{work.index}")
         if item.hang:
@@ -74,7 +75,7 @@ class Simulated:
             return Result(error=ItemError("simulated_failure", "This item was told to fail."))
         if work.attempts < item.fail_times:
             return Result(error=ItemError("simulated_outage", "This attempt was told to fail.", retryable=True))
-        return Result(score=score(item), value={"x": item.x, "pad": "x" * spec.result_bytes}, next=onward)
+        return Result(score=score(item), value={"x": item.x, "pad": "x" * spec.result_bytes})
 
 
 _STOPPED = Result(error=ItemError("cancelled", "The job was over before this item was done."))
@@ -101,7 +102,7 @@ def _hang(how: str) -> None:
     re.match(r"(a+)+$", "a" * 64 + "b")  # holds the interpreter for longer than anybody waits
 
 
-def _finish_groups(batch: Sequence[Work[SimulatedItem]], onward: str) -> list[Result]:
+def _finish_groups(batch: Sequence[Work[SimulatedItem]]) -> list[Result]:
     """Each item's score beside its group's mean; items that failed earlier stay failed and do not count."""
     groups: dict[str, list[float]] = {}
     for work in batch:
@@ -122,7 +123,6 @@ def _finish_groups(batch: Sequence[Work[SimulatedItem]], onward: str) -> list[Re
                 score=carried["score"],
                 parts={"mean": mean, "members": float(len(members))},
                 value=carried["value"],
-                next=onward,
             )
         )
     return results

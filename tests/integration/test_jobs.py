@@ -12,6 +12,13 @@ from tests.fleet import Fleet
 from tests.programs import wait_until
 
 CACHED = {"cacheable": True}
+PIPELINE = {
+    "stages": [
+        {"name": "rule", "pool": "cpu"},
+        {"name": "judge", "pool": "api"},
+        {"name": "group", "pool": "cpu", "grouped": True},
+    ]
+}
 
 
 def items(*values: object) -> list[dict[str, Any]]:
@@ -292,6 +299,77 @@ def test_retry_of_a_job_that_ended_early_runs_what_it_never_came_to(fleet: Fleet
     assert fleet.core.retry_failed(job) == 6
 
 
+def test_a_request_that_is_on_its_way_twice_becomes_one_whole_job(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one has written its payload, and finds more in the cache, when the first one creates the job."""
+    hand = fleet.hire()
+    create = type(fleet.core.ledger).create
+    overtaken: list[str] = []
+
+    def create_late(ledger: Any, *arguments: Any) -> bool:
+        if not overtaken:
+            overtaken.append("once")
+            other = fleet.submit(*items(1, 2), spec=CACHED)  # fills the cache
+            hand.work()
+            assert fleet.job(other).ok == 2
+            overtaken.append(fleet.submit(*items(1, 2), spec=CACHED, key="twice"))
+        return bool(create(ledger, *arguments))
+
+    monkeypatch.setattr(type(fleet.core.ledger), "create", create_late)
+    job = fleet.submit(*items(1, 2), spec=CACHED, key="twice")
+    assert overtaken[1] == job
+    hand.work()
+    assert (fleet.job(job).state, fleet.job(job).ok) == ("done", 2)
+    assert fleet.core.state.ttl(keys.job_outcomes(job)) == -1
+    assert fleet.core.state.keys("*~*") == []
+
+
+def test_a_cached_result_goes_on_by_its_own_jobs_stages(fleet: Fleet) -> None:
+    hand, cpu = fleet.hire(), fleet.hire("cpu")
+    two = CACHED | {"stages": [{"name": "run", "pool": "device"}, {"name": "post", "pool": "cpu"}]}
+    for spec in (CACHED, two, CACHED, two):
+        job = fleet.submit(*items(1, 2), spec=spec)
+        fleet.work(hand, cpu)
+        assert (fleet.job(job).state, fleet.job(job).ok) == ("done", 2)
+
+
+def test_groups_of_different_jobs_do_not_mix_and_large_ones_are_not_divided(fleet: Fleet) -> None:
+    cpu, api = fleet.hire("cpu"), fleet.hire("api")
+    spec = PIPELINE | {"batch_items": 2}
+    jobs = [fleet.submit(*[{"x": x + 10 * n, "group_id": "a"} for x in range(5)], spec=spec) for n in range(3)]
+    fleet.work(cpu, api)
+    for job in jobs:
+        rows = fleet.rows(job)
+        assert [row["parts"]["members"] for row in rows] == [5.0] * 5
+        assert rows[0]["parts"]["mean"] == pytest.approx(sum(row["score"] for row in rows) / 5)
+
+
+def test_a_retry_of_many_pages_with_groups_across_them_ends(fleet: Fleet) -> None:
+    cpu, api = fleet.hire("cpu"), fleet.hire("api")
+    many = [{"x": x, "group_id": f"g{x % 60}", "fail": True} for x in range(450)]
+    job = fleet.submit(*many, spec=PIPELINE)
+    fleet.work(cpu, api)
+    assert fleet.job(job).failed == 450
+    assert fleet.core.retry_failed(job) == 450
+    fleet.work(cpu, api)
+    assert (fleet.job(job).state, fleet.job(job).failed) == ("done", 450)
+
+
+def test_a_broken_kind_fails_its_items_and_keeps_no_chunk(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    hand = fleet.hire()
+    job = fleet.submit(*items(1, 2))
+
+    def broken(*_: object) -> None:
+        raise KeyError("no such thing")
+
+    monkeypatch.setattr("tasks.simulated.kind.Simulated.key", broken)
+    hand.work()
+    assert [row["error"]["type"] for row in fleet.rows(job)] == ["internal_error"] * 2
+    assert [row["id"] for row in fleet.rows(job)] == ["item-1", "item-2"]
+    assert fleet.core.state.smembers(keys.holders()) == set()
+
+
 def test_a_cancelled_job_is_not_retried(fleet: Fleet) -> None:
     job = fleet.submit(*items(1))
     fleet.core.cancel(job)
@@ -346,14 +424,6 @@ def test_an_expired_job_leaves_nothing_behind(fleet: Fleet, state: Any) -> None:
 
 
 # --- stages and groups ---
-
-PIPELINE = {
-    "stages": [
-        {"name": "rule", "pool": "cpu"},
-        {"name": "judge", "pool": "api"},
-        {"name": "group", "pool": "cpu", "grouped": True},
-    ]
-}
 
 
 def test_items_pass_their_stages_each_in_its_pool(fleet: Fleet) -> None:

@@ -69,9 +69,9 @@ class LedgerMachine(RuleBasedStateMachine):
             "priority": "normal", "stages": '[{"name":"run","pool":"device","grouped":false}]',
             "pool:run": "device", "grouped:run": 0, "cost:run": 0.5, "pending:run": 0,
         }  # fmt: skip
-        assert self.ledger.create(job, fields, [("run", f"0-{total - 1}")])
+        assert self.ledger.create(job, f"{job}~1", fields, [("run", f"0-{total - 1}")])
         if twice:  # the reply was lost, and the request repeated
-            assert not self.ledger.create(job, fields, [("run", f"0-{total - 1}")])
+            assert not self.ledger.create(job, f"{job}~2", fields, [("run", f"0-{total - 1}")])
         self.jobs[job] = total
 
     def take(self, worker: int, lost: bool) -> None:
@@ -147,7 +147,10 @@ class LedgerMachine(RuleBasedStateMachine):
         good = {int(i) for i, o in self.state.hgetall(keys.job_outcomes(job)).items() if '"ok"' in o}
         again = sorted(set(range(self.jobs.get(job, 0))) - good)
         if state in ("done", "failed") and again:
-            assert self.ledger.reopen(job, True, again) == len(again)
+            half = len(again) // 2
+            assert self.ledger.reopen(job, again[:half] or again) >= 0
+            assert self.ledger.reopen(job, again[half:]) == len(again) - half
+            self.ledger.run_reopened(job, [compress(again)])
             self.ended.pop(job, None)
 
     # --- what always holds ---

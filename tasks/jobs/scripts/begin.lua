@@ -40,10 +40,11 @@ while at <= #ARGV do
   if #run > 0 then
     record[#record + 1] = chunk
     record[#record + 1] = compress(run)
+  else
+    redis.call('HDEL', key_batch(incarnation), chunk)
   end
   at = at + 2 + number * 2
 end
-redis.call('DEL', key_batch(incarnation))
 redis.call('HSET', key_batch(incarnation), unpack(record))
 redis.call('EXPIRE', key_batch(incarnation), 86400)
 return table.concat(verdicts)

@@ -1,18 +1,20 @@
 -- Count results of one chunk. First result of an item and stage wins; safe to repeat.
--- ARGV  1 job  2 stage  3 chunk  4 worker  5 seconds the items took  6 1: the chunk is over
---       7 number of items  8.. index, status, error type, cached, next stage, outcome of each  then requests to release
---       A status of `retry` settles nothing: the item is pending again after as many seconds as its outcome says.
+-- ARGV  1 job  2 stage  3 chunk  4 worker  5 seconds the items took  6 1: the chunk is over  7 token
+--       8 number of items  9.. index, status, error type, cached, next stage, outcome of each  then requests to release
+--       A status of `retry` settles nothing: its outcome is "<seconds> <attempts>", and the item is pending again after those.
 -- Returns items counted now, the job's state.
--- Keeps: every item counted once; the job's end is a state written with the count that completes it.
+-- Keeps: every item counted once, and only for who holds its chunk; the job's end is a state written with the count that
+-- completes it.
 local job, stage, chunk, worker, seconds = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
-local number, counted, onward = tonumber(ARGV[7]), 0, {}
+local number, counted, onward = tonumber(ARGV[8]), 0, {}
 local state = redis.call('HGET', key_job(job), 'state')
-if is_active(state) then
+if is_active(state) and redis.call('HGET', key_chunk(chunk), 'token') == ARGV[7] then
   for item = 0, number - 1 do
-    local at = 8 + item * 6
+    local at = 9 + item * 6
     if ARGV[at + 1] == 'retry' then
-      redis.call('HINCRBY', key_job_attempts(job), ARGV[at], 1)
-      redis.call('ZADD', key_parked(), stamp(now() + tonumber(ARGV[at + 5])), job .. '|' .. stage .. '|' .. ARGV[at])
+      local delay, attempts = string.match(ARGV[at + 5], '^(%S+) (%d+)$')
+      redis.call('HSET', key_job_attempts(job), ARGV[at], attempts)
+      redis.call('ZADD', key_parked(), stamp(now() + tonumber(delay)), job .. '|' .. stage .. '|' .. ARGV[at])
     elseif settle(job, stage, ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], onward) then
       counted = counted + 1
     end
@@ -29,7 +31,7 @@ if is_active(state) then
   end
   state = check_end(job)
 end
-for at = 8 + number * 6, #ARGV do release_claim(chunk, ARGV[at]) end
+for at = 9 + number * 6, #ARGV do release_claim(chunk, ARGV[at]) end
 if ARGV[6] == '1' then
   release_claims(chunk)
   drop_chunk(chunk)

@@ -90,6 +90,14 @@ local function leave_queue(id, queue, priority, seconds)
   end
 end
 
+-- An item that waited for something. One that was sent to its first stage again meanwhile has nothing to go on from.
+local function come_back(job, stage, index)
+  local first = redis.call('HGET', key_job(job), 'stages')
+  if not first then return end
+  if cjson.decode(first)[1].name ~= stage and redis.call('HEXISTS', key_job_carry(job), index) == 0 then return end
+  push_pending(job, stage, index, true)
+end
+
 local function drop_chunk(id)
   local info = redis.call('HMGET', key_chunk(id), 'job', 'queue', 'incarnation', 'seconds', 'priority')
   if not info[1] then return end
@@ -97,6 +105,7 @@ local function drop_chunk(id)
   redis.call('SREM', key_job_chunks(info[1]), id)
   if info[3] then
     redis.call('SREM', key_held(info[3]), id)
+    redis.call('HDEL', key_batch(info[3]), id)
     if redis.call('EXISTS', key_held(info[3])) == 0 then
       redis.call('SREM', key_holders(), info[3])
       redis.call('DEL', key_batch(info[3]))
@@ -109,13 +118,13 @@ end
 local function release_claim(chunk, request)
   redis.call('SREM', key_chunk_claims(chunk), request)
   local owner = redis.call('GET', key_claim(request))
-  if not owner or string.match(owner, '^%S+') ~= chunk then return end
+  if owner and string.match(owner, '^%S+') ~= chunk then return end
   redis.call('DEL', key_claim(request))
   local waiting = redis.call('SMEMBERS', key_waiters(request))
   redis.call('DEL', key_waiters(request))
   for _, waiter in ipairs(waiting) do
     local job, stage, index = string.match(waiter, '^(.-)|(.-)|(%d+)$')
-    push_pending(job, stage, index, true)
+    come_back(job, stage, index)
   end
 end
 
@@ -173,6 +182,7 @@ end
 -- `next` is the stage it goes on to, or '' when `outcome` is final. Groups and ranges for the next stage are collected in `onward`.
 local function settle(job, stage, index, status, error_type, cached, next, outcome, onward)
   if redis.call('SETBIT', key_job_passed(job, stage), index, 1) == 1 then return false end
+  redis.call('HDEL', key_job_attempts(job), index)
   if next ~= '' then
     redis.call('HSET', key_job_carry(job), index, outcome)
     if redis.call('HGET', key_job(job), 'grouped:' .. next) == '1' then

@@ -6,7 +6,11 @@
 local incarnation, proven, most_deaths = ARGV[1], ARGV[2] == '1', tonumber(ARGV[3])
 local batch, put_back = {}, 0
 local flat = redis.call('HGETALL', key_batch(incarnation))
-for at = 1, #flat, 2 do batch[flat[at]] = flat[at + 1] end
+local batches = 0
+for at = 1, #flat, 2 do
+  batch[flat[at]] = flat[at + 1]
+  if flat[at] ~= 'deadline_at' and flat[at] ~= 'late' then batches = batches + 1 end
+end
 
 local function uncommitted(job, stage, items)
   local left = {}
@@ -24,8 +28,11 @@ local function fail(job, stage, items, deaths)
   local kind = late and 'timed_out' or 'worker_lost'
   local outcome = cjson.encode({status = late and 'timed_out' or 'failed', attempts = deaths,
     error = {type = kind, message = message, retryable = false}})
-  local grouped, onward = '', {}
-  for _, each in ipairs(stages_of(job)) do if each.grouped and each.name ~= stage then grouped = each.name end end
+  local grouped, onward, reached = '', {}, false
+  for _, each in ipairs(stages_of(job)) do
+    if each.grouped and reached then grouped = each.name end
+    if each.name == stage then reached = true end
+  end
   for _, index in ipairs(items) do settle(job, stage, index, 'failed', kind, '0', grouped, outcome, onward) end
   send_onward(job, onward)
   check_end(job)
@@ -60,7 +67,7 @@ for _, chunk in ipairs(redis.call('SMEMBERS', key_held(incarnation))) do
     for _, index in ipairs(left) do if not suspected[index] then innocent[#innocent + 1] = index end end
     local whole = redis.call('HGET', key_job(job), 'grouped:' .. stage) == '1'
     push_pending(job, stage, (whole and '=' or '') .. compress(innocent), true)
-    if #suspects > 0 then isolate(job, stage, suspects, mode == '!' and (whole or count(batch[chunk]) == 1)) end
+    if #suspects > 0 then isolate(job, stage, suspects, mode == '!' and batches == 1 and (whole or count(batch[chunk]) == 1)) end
   end
 end
 redis.call('DEL', key_batch(incarnation), key_held(incarnation))

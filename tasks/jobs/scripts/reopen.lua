@@ -1,19 +1,28 @@
--- Run items again that failed, or that a job which ended early never came to: a page of them, from their first stage on.
--- ARGV  1 job  2 1: the first page, which opens a new epoch  3.. indices, with all members of the groups they touch
--- Returns the number of items reopened, or -1 when the job is not in a state that allows it.
--- Keeps: an item is taken out of the counters before it is pending again, so the job cannot end too early.
-local job, again = ARGV[1], {}
+-- Run items again that failed, or that a job which ended early never came to, from their first stage on. In pages: while it is
+-- `reopening` a job neither runs nor ends; the last call lets it go. All may be repeated, and a retry that was cut off resumed.
+-- ARGV  1 job  2 1: the last call, which follows the pages  3.. indices, with all members of the groups they touch
+-- Returns the number of items, or -1 when the job is not in a state that allows it.
+-- Keeps: an item is taken out of the counters before it is pending again; nothing of the last epoch counts in the new one.
+local job, last, again = ARGV[1], ARGV[2] == '1', {}
 local state = redis.call('HGET', key_job(job), 'state')
-if ARGV[2] == '1' then
-  if state ~= 'done' and state ~= 'failed' then return -1 end
-  redis.call('HSET', key_job(job), 'state', 'running', 'reason', '', 'ended_at', '')
+if state ~= 'reopening' and (last or (state ~= 'done' and state ~= 'failed')) then return -1 end
+if state ~= 'reopening' then
+  redis.call('HSET', key_job(job), 'state', 'reopening', 'reason', '', 'ended_at', '')
   redis.call('HINCRBY', key_job(job), 'epoch', 1)
   redis.call('ZREM', key_expiry(), job)
-  tell(job, 'retried')
-elseif not is_active(state) then
-  return -1
+  for _, id in ipairs(redis.call('SMEMBERS', key_job_chunks(job))) do
+    release_claims(id)
+    drop_chunk(id)
+  end
 end
 local stages = stages_of(job)
+if last then
+  redis.call('HSET', key_job(job), 'state', 'running')
+  tell(job, 'retried')
+  for at = 3, #ARGV do push_pending(job, stages[1].name, ARGV[at]) end
+  check_end(job)
+  return 0
+end
 for at = 3, #ARGV do
   local index = ARGV[at]
   local outcome = redis.call('HGET', key_job_outcomes(job), index)
@@ -34,5 +43,4 @@ for at = 3, #ARGV do
   end
   again[#again + 1] = tonumber(index)
 end
-push_pending(job, stages[1].name, compress(again))
 return #again

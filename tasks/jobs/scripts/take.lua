@@ -43,11 +43,11 @@ if not take(wanted) then
 end
 if #taken == 0 or ARGV[6] ~= '1' then return taken end
 local first = redis.call('HMGET', key_chunk(wanted), 'batch_key', 'stage', 'mode')
-if first[3] == '!' then return taken end
+if first[3] ~= '' then return taken end
 local capacity = tonumber(redis.call('HGET', key_job(taken[2]), 'batch_items'))
 for _, id in ipairs(redis.call('ZRANGE', key_dispatched(queue), 0, 255)) do
   if total >= capacity then break end
   local info = redis.call('HMGET', key_chunk(id), 'batch_key', 'stage', 'mode', 'count')
-  if info[1] == first[1] and info[2] == first[2] and info[3] ~= '!' and total + tonumber(info[4]) <= capacity then take(id) end
+  if info[1] == first[1] and info[2] == first[2] and info[3] == '' and total + tonumber(info[4]) <= capacity then take(id) end
 end
 return taken

@@ -11,7 +11,7 @@ redis.call('HSET', key_tick(), 'last', stamp(at), 'grace_until', stamp(grace_unt
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', key_parked(), '-inf', stamp(at), 'LIMIT', 0, 500)) do
   local job, stage, entry = string.match(member, '^(.-)|(.-)|(.+)$')
   redis.call('ZREM', key_parked(), member)
-  push_pending(job, stage, entry, true)
+  come_back(job, stage, entry)
 end
 for _, job in ipairs(redis.call('ZRANGEBYSCORE', key_deadlines(), '-inf', stamp(at), 'LIMIT', 0, 100)) do
   local counts = redis.call('HMGET', key_job(job), 'state', 'ok', 'total', 'max_failed_share')
