@@ -115,10 +115,18 @@ class Programs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        stuck: list[AssertionError] = []
         for program in self._started:
-            program.stop()
+            try:
+                program.stop()
+            except AssertionError as late:
+                stuck.append(late)
+                program.process.kill()
+                program.process.wait()
         left = [survivor for program in self._started for survivor in program.survivors()]
         for survivor in left:
             survivor.kill()
+        if stuck and error is None:
+            raise stuck[0]
         if left and error is None:
             raise AssertionError(f"left running: {[survivor.cmdline() for survivor in left]}")

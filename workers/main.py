@@ -10,7 +10,6 @@ import platform
 import signal
 import socket
 import sys
-import threading
 import warnings
 from collections.abc import Sequence
 from importlib import metadata
@@ -31,6 +30,7 @@ from tasks.connections import connect, wait_for_redis
 from tasks.errors import Permanent, WorkerNameTaken
 from tasks.jobs.core import JobCore, create_core
 from tasks.registry import Pool, Registry, Worker
+from workers.alarm import Alarm
 from workers.presence import Presence
 from workers.process_runtime import ProcessRuntime
 from workers.supervision import EXIT_CHILD_DIED, EXIT_MISCONFIGURED, EXIT_NAME_TAKEN
@@ -186,9 +186,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _wait_for_redis(settings: Settings) -> bool:
     """Wait until Redis answers; False when told to stop meanwhile."""
-    stop = threading.Event()
+    stop = Alarm()
     before: dict[int, Any] = {
-        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)
+        number: signal.signal(number, lambda *_: stop.ring()) for number in (signal.SIGTERM, signal.SIGINT)
     }
     try:
         return wait_for_redis(settings.redis_url, stop.wait)

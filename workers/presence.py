@@ -15,6 +15,7 @@ from dataclasses import replace
 from tasks.connections import explained
 from tasks.errors import AssayError, WorkerNameTaken
 from tasks.registry import Registry, State, Worker
+from workers.alarm import Alarm
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class Presence:
         self._orphan_grace_s = orphan_grace_s
         self._orphan_since: float | None = None
         self._state: State = "starting"
-        self._changed = threading.Event()
+        self._changed = Alarm()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="presence", daemon=True)
 
@@ -53,12 +54,12 @@ class Presence:
     def say(self, state: State) -> None:
         """Change the state that others see, at once."""
         self._state = state
-        self._changed.set()
+        self._changed.ring()
 
     def leave(self) -> None:
         """Stop the heartbeat and take the record away, so that nobody waits for it to lapse."""
         self._ended.set()
-        self._changed.set()
+        self._changed.ring()
         if self._thread.is_alive():
             self._thread.join(self._interval_s + 1)
         try:
@@ -98,4 +99,3 @@ class Presence:
                     log.warning("no heartbeat: %s", error)
                 said = str(error)
             self._changed.wait(self._interval_s)
-            self._changed.clear()

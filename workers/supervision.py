@@ -9,12 +9,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import FrameType
+
+from workers.alarm import Alarm
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class Supervisor:
         self._kill_s = kill_s
         self._children: dict[str, Child] = {}
         self._stop_signals = 0
-        self._wake = threading.Event()
+        self._wake = Alarm()
         self.on_death: Callable[[str], None] = lambda _: None
         """Called with the name of a child that died, when it and all its processes are gone."""
         self.failed: dict[str, int] = {}
@@ -85,14 +86,13 @@ class Supervisor:
             signal.signal(number, self._on_stop)
         for number in pass_on:
             signal.signal(number, self._pass_on)
-        signal.signal(signal.SIGCHLD, lambda *_: self._wake.set())
+        signal.signal(signal.SIGCHLD, lambda *_: self._wake.ring())
 
     def pause(self, seconds: float) -> bool:
         """Wait, but not past a signal to stop; True when there was one."""
         deadline = time.monotonic() + seconds
         while not self._stop_signals and (left_s := deadline - time.monotonic()) > 0:
             self._wake.wait(left_s)
-            self._wake.clear()
         return self._stop_signals > 0
 
     def start(self, command: Command) -> None:
@@ -119,7 +119,6 @@ class Supervisor:
                 if tick:
                     tick()
                 self._wake.wait(TICK_S)
-                self._wake.clear()
         finally:
             self.shutdown()
 
@@ -134,7 +133,6 @@ class Supervisor:
         deadline = time.monotonic() + self._stop_grace_s
         while self._alive() and self._stop_signals <= max(told, 1) and time.monotonic() < deadline:
             self._wake.wait(0.1)
-            self._wake.clear()
         late = self._alive()
         for child in late:
             log.warning("%s did not end in time: killed", child.command.name)
@@ -184,7 +182,7 @@ class Supervisor:
 
     def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
         self._stop_signals += 1
-        self._wake.set()
+        self._wake.ring()
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
         for child in self._children.values():

@@ -56,16 +56,6 @@ time.sleep(600)
         assert not psutil.pid_exists(pid) or not is_alive(psutil.Process(pid))
 
 
-def test_many_that_ignore_sigterm_are_killed_together() -> None:
-    supervisor = Supervisor(stop_grace_s=0.2, kill_s=0.2)
-    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
-    for number in range(6):
-        supervisor.start(python(f"deaf-{number}", deaf))
-    started = time.monotonic()
-    supervisor.shutdown()
-    assert time.monotonic() - started < 5, "one after the other: the last would outlive our own parent's patience"
-
-
 def test_a_running_child_is_not_started_over() -> None:
     supervisor = Supervisor(stop_grace_s=5)
     supervisor.start(python("sleeper", "import time; time.sleep(600)"))
@@ -88,3 +78,21 @@ supervisor.run()
     (sleeper,) = program.descendants()
     program.stop(signal.SIGKILL)
     wait_until(lambda: not is_alive(sleeper), "the orphan ends")
+
+
+def test_signals_at_any_moment_do_not_stop_it_from_stopping(run: Callable[..., Program]) -> None:
+    """It hung for good when one came while it was about to wait: a stopped and continued child sends two."""
+    code = """
+import sys
+from workers.supervision import Command, Supervisor
+supervisor = Supervisor(stop_grace_s=5)
+supervisor.handle_signals()
+supervisor.start(Command("sleeper", (sys.executable, "-c", "import time; time.sleep(600)")))
+print("started", flush=True)
+supervisor.run()
+"""
+    program = run("python", "-c", code)
+    program.wait_for("started")
+    for _ in range(20_000):
+        program.process.send_signal(signal.SIGCHLD)
+    assert program.stop() == 0
