@@ -11,9 +11,15 @@ import sys
 # --- the cache Redis --------------------------------------------------------------------------------------------------
 
 
-def cached(request: str) -> str:
+def cached(kind: str, request: str) -> str:
     """String, JSON: the answer to a request, in the cache Redis. Lives `cache_ttl_s`, and may be evicted."""
-    return f"assay:cache:{request}"
+    return f"assay:cache:{kind}:{request}"
+
+
+def asked(kind: str, stage: str, item: str) -> str:
+    """List, JSON, newest first: what determined the last answers stored for an item of this id, to explain a miss. In
+    the cache Redis, for as long as answers live."""
+    return f"assay:asked:{kind}:{stage}:{item}"
 
 
 # --- who is there -----------------------------------------------------------------------------------------------------
@@ -49,18 +55,41 @@ def job(job_id: str) -> str:
 
 
 def job_blocks(job_id: str) -> str:
-    """Hash: block number -> JSON list of the items' payloads. A block holds `BLOCK_ITEMS` items."""
+    """Hash: block number -> JSON list of the items' payloads. A block holds `BLOCK_ITEMS` items, of an open-ended job
+    one."""
     return f"assay:job:{job_id}:blocks"
 
 
-def job_passed(job_id: str, stage: str) -> str:
-    """Bitmap by item index: the item's result of this stage is counted."""
-    return f"assay:job:{job_id}:passed:{stage}"
+def job_offsets(job_id: str) -> str:
+    """String: where each block of a stored job begins in its file, and where the last one ends, in `OFFSET_DIGITS`
+    digits each."""
+    return f"assay:job:{job_id}:offsets"
+
+
+def job_passed(job_id: str, stage: str, page: str) -> str:
+    """Bitmap: the item's result of this stage is counted. A page holds `PAGE_ITEMS` items."""
+    return f"assay:job:{job_id}:passed:{stage}:{page}"
 
 
 def job_outcomes(job_id: str) -> str:
-    """Hash: item index -> its final outcome as JSON."""
+    """Hash: item index -> its final outcome as JSON; empty while an item of an earlier epoch is to be run again."""
     return f"assay:job:{job_id}:outcomes"
+
+
+def job_parts(job_id: str) -> str:
+    """Hash: part of a stored job -> the file its outcomes were moved to; with `~` before it when some of them are run
+    again."""
+    return f"assay:job:{job_id}:parts"
+
+
+def job_settled(job_id: str) -> str:
+    """Hash: part of a stored job -> how many of its items have an outcome."""
+    return f"assay:job:{job_id}:settled"
+
+
+def job_append(job_id: str, token: str) -> str:
+    """String: index of the first item that this call appended. Lives an hour."""
+    return f"assay:job:{job_id}:append:{token}"
 
 
 def job_carry(job_id: str) -> str:
@@ -74,13 +103,14 @@ def job_pending(job_id: str, stage: str) -> str:
 
 
 def job_members(job_id: str) -> str:
-    """Hash: group -> ranges of its items."""
+    """Hash: group -> ranges of its items. A group is named by the index of its first item."""
     return f"assay:job:{job_id}:members"
 
 
-def job_groups(job_id: str) -> str:
-    """Hash: item index -> its group; only where the kind has a grouped stage."""
-    return f"assay:job:{job_id}:groups"
+def job_groups(job_id: str, page: str) -> str:
+    """String: the group of each item, `GROUP_DIGITS` digits each; only where the kind has a grouped stage. A page holds
+    `PAGE_ITEMS` items."""
+    return f"assay:job:{job_id}:groups:{page}"
 
 
 def job_awaited(job_id: str) -> str:
@@ -199,6 +229,11 @@ def deadlines() -> str:
 def expiry() -> str:
     """Sorted set: ended jobs, by the time when they are removed."""
     return "assay:expiry"
+
+
+def staging() -> str:
+    """Sorted set: storage folders of jobs that do not exist yet, by the time of their last page."""
+    return "assay:staging"
 
 
 def sequence() -> str:

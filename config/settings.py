@@ -93,6 +93,20 @@ class Settings(BaseSettings):
     data_dir: Path = Field(
         Path("data"), description="Folder for what this host keeps: embedded Redis, beat's schedule, logs."
     )
+    storage_url: str = Field(
+        default_factory=lambda data: (data["data_dir"].absolute() / "storage").as_uri(),
+        description="Where large jobs are kept: a folder (`file:///...`), or what fsspec knows (`s3://bucket/prefix`, "
+        "with its package installed). All hosts must reach it.",
+    )
+    storage_shared: bool = Field(
+        False, description="Whether a `file://` storage is one folder for all hosts, such as a network mount."
+    )
+    stored_items: int = Field(
+        10_000,
+        ge=1,
+        le=50_000,
+        description="Jobs with more items than this are kept in the storage, smaller ones in Redis.",
+    )
     simulated_journal: Path | None = Field(
         None, description="File that the `simulated` kind writes a line to for every item it computes; for tests."
     )
@@ -112,6 +126,13 @@ class Settings(BaseSettings):
         if not value.startswith(("redis://", "rediss://", "amqp://", "amqps://")):
             raise ValueError("must start with redis://, rediss://, amqp:// or amqps://")
         return _whole_url(value)
+
+    @field_validator("storage_url")
+    @classmethod
+    def _is_storage_url(cls, value: str) -> str:
+        if "://" not in value:
+            raise ValueError("must be a URL such as file:///mnt/shared/assay or s3://bucket/prefix")
+        return value
 
     @field_validator("node")
     @classmethod
@@ -204,7 +225,12 @@ def _sentence(location: tuple[int | str, ...], message: str, value: object) -> s
     return f"{variable(str(location[0]))}: {message[0].lower()}{message[1:]}{shown}"
 
 
-_DERIVED = {"broker_url": "`ASSAY_REDIS_URL`", "cache_url": "`ASSAY_REDIS_URL`", "node": "the host name"}
+_DERIVED = {
+    "broker_url": "`ASSAY_REDIS_URL`",
+    "cache_url": "`ASSAY_REDIS_URL`",
+    "node": "the host name",
+    "storage_url": "`storage` in `ASSAY_DATA_DIR`",
+}
 
 
 def as_markdown() -> str:

@@ -3,10 +3,13 @@
 AssayError
 ├── Retryable              try again, nothing is wrong with the request
 │   ├── RedisUnavailable   Redis is away, full, loading, or cannot write
-│   └── BrokerUnavailable  no message can be sent or counted
+│   ├── BrokerUnavailable  no message can be sent or counted
+│   └── StorageUnavailable the place of large jobs' files cannot be read or written now
 └── Permanent              trying again changes nothing
     ├── RedisRefused       Redis wants a password, or grants too little
     ├── WorkerNameTaken    another live worker holds this name
+    ├── StorageNotShared   large jobs are kept where not all workers can read them
+    ├── StoredFileMissing  a file of a large job is gone
     ├── InvalidRequest     the request breaks a rule; `field` says where
     │   └── UnknownKind    no such kind of job
     ├── UnknownJob         no such job, or it has expired
@@ -33,12 +36,24 @@ class BrokerUnavailable(Retryable):
     """The broker does not answer."""
 
 
+class StorageUnavailable(Retryable):
+    """The storage of large jobs does not answer."""
+
+
 class Permanent(AssayError):
     """This failed and will fail again."""
 
 
 class RedisRefused(Permanent):
     """Redis refuses this user."""
+
+
+class StorageNotShared(Permanent):
+    """Large jobs are kept where not all workers can read them."""
+
+
+class StoredFileMissing(Permanent):
+    """A file of a large job is gone."""
 
 
 class InvalidRequest(Permanent):

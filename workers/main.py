@@ -109,7 +109,7 @@ def run_worker(app: AssayCelery, worker: Worker, presence: Presence, core: JobCo
 
     watch = Watch(
         recovery,
-        core.state,
+        core.ledger,
         core.settings.redis_url,
         f"{worker.name}/{worker.incarnation}",
         start_anew,

@@ -8,16 +8,17 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
 import psutil
-from redis import Redis
 
 from config import keys
 from tasks.connections import explained
 from tasks.errors import AssayError
+from tasks.jobs.ledger import Ledger
 from tasks.jobs.recovery import Recovery
 
 log = logging.getLogger(__name__)
@@ -26,17 +27,22 @@ log = logging.getLogger(__name__)
 LOOK_S = 0.25
 #: Looks between two rounds of the rest.
 EVERY = 4
+#: A look that took so many seconds, or failed, means that Redis was away; for so long after it nobody is late.
+SLOW_S = 1.0
+FORGIVE_S = 5.0
 
 
 class Watch:
     def __init__(
-        self, recovery: Recovery, state: Redis, url: str, incarnation: str, start_anew: Callable[[str], None]
+        self, recovery: Recovery, ledger: Ledger, url: str, incarnation: str, start_anew: Callable[[str], None]
     ) -> None:
         self._recovery = recovery
         self._start_anew = start_anew
-        self._state = state
+        self._ledger = ledger
+        self._state = ledger.state
         self._url = url
         self._incarnation = incarnation
+        self._forgiving_until = 0.0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
@@ -52,15 +58,19 @@ class Watch:
         while not self._ended.wait(LOOK_S):
             look += 1
             try:
+                started = time.monotonic()
                 with explained(self._url):
                     self._look_after_children()
                     if look % EVERY == 0:
                         self._recovery.tick()
                 said = ""
+                if time.monotonic() - started > SLOW_S:  # Redis stood still, and whoever waited for it is not to blame
+                    self._forgiving_until = time.monotonic() + FORGIVE_S
             except (AssayError, psutil.Error) as error:
                 if str(error) != said:
                     log.warning("not watching: %s", error)
                 said = str(error)
+                self._forgiving_until = time.monotonic() + FORGIVE_S
 
     def _look_after_children(self) -> None:
         """The ledger names the processes that hold chunks; whether one of ours is alive, the system knows."""
@@ -74,16 +84,11 @@ class Watch:
                 self._start_anew(holder)
             elif int(pid) != os.getpid() and self._is_late(holder):
                 log.error("child %s is past the deadline of its batch: killed", pid)
-                self._state.hset(keys.batch(holder), "late", "1")
                 with suppress(ProcessLookupError):  # it ended just now
                     os.kill(int(pid), signal.SIGKILL)
 
     def _is_late(self, holder: str) -> bool:
-        pipeline = self._state.pipeline(transaction=False)
-        pipeline.hget(keys.batch(holder), "deadline_at")
-        pipeline.time()
-        deadline, (seconds, _) = pipeline.execute()
-        return bool(deadline) and float(deadline) < seconds
+        return time.monotonic() > self._forgiving_until and self._ledger.is_late(holder)
 
 
 def _is_alive(pid: int) -> bool:

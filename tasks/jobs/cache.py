@@ -6,7 +6,8 @@ Failures are never put here. A cache that is away is a cache that has nothing: s
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from redis import Redis
@@ -19,6 +20,21 @@ log = logging.getLogger(__name__)
 
 #: Keys looked up in one command: 300,000 at once stall Redis for everybody, 1,000 do not.
 PAGE = 1000
+#: What determined an answer is remembered for so many answers to one item id, and texts in it up to this length.
+ASKED_KEPT = 3
+ASKED_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A result to be kept, with what explains it later and what it can be purged by."""
+
+    result: Result
+    stage: str
+    key: Mapping[str, Any]
+    item: str = ""
+    """The item's id; empty when it has none."""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def canonical(value: Any) -> str:
@@ -35,34 +51,91 @@ class Cache:
         self._redis = redis
         self._lifetime_s = lifetime_s
 
-    def get(self, requests: Sequence[str]) -> dict[str, Result]:
+    def get(self, kind: str, requests: Sequence[str]) -> dict[str, Result]:
         """What is there, by hash."""
         found: dict[str, Result] = {}
         for start in range(0, len(requests), PAGE):
             page = requests[start : start + PAGE]
             try:
-                values = self._redis.mget([keys.cached(request) for request in page])
+                values = self._redis.mget([keys.cached(kind, request) for request in page])
             except RedisError as error:
                 log.warning("the cache does not answer, computing instead: %s", error)
                 return found
             found |= {request: _read(value) for request, value in zip(page, values, strict=True) if value}
         return found
 
-    def put(self, results: Mapping[str, Result]) -> None:
+    def put(self, kind: str, answers: Mapping[str, Answer]) -> None:
         pipeline = self._redis.pipeline(transaction=False)
-        for request, result in results.items():
-            pipeline.set(keys.cached(request), _write(result), ex=self._lifetime_s)
+        for request, answer in answers.items():
+            pipeline.set(keys.cached(kind, request), _write(answer), ex=self._lifetime_s)
+            if answer.item:
+                asked = keys.asked(kind, answer.stage, answer.item)
+                pipeline.lpush(asked, json.dumps({"request": request, "key": shortened(answer.key)}))
+                pipeline.ltrim(asked, 0, ASKED_KEPT - 1)
+                pipeline.expire(asked, self._lifetime_s)
         try:
             pipeline.execute()
         except RedisError as error:
             log.warning("the cache does not answer, results are not kept in it: %s", error)
 
+    def has(self, kind: str, request: str) -> bool:
+        return bool(self._redis.exists(keys.cached(kind, request)))
 
-def _write(result: Result) -> str:
+    def asked(self, kind: str, stage: str, item: str) -> list[dict[str, Any]]:
+        """Request hash and key of the last answers that were stored for an item of this id, newest first."""
+        return [json.loads(each) for each in self._redis.lrange(keys.asked(kind, stage, item), 0, -1)]
+
+    def size(self) -> dict[str, int]:
+        """Answers by estimate of the server, and the memory it uses."""
+        info = self._redis.info("memory")
+        return {"keys": self._redis.dbsize(), "bytes": info["used_memory"], "max_bytes": info["maxmemory"]}
+
+    def purge(self, kind: str = "*", labels: Mapping[str, str] | None = None) -> int:
+        """Remove answers of a kind, or of all, that carry these labels. Returns how many. Looks at all, in pages."""
+        removed = 0
+        for page in self._pages(keys.cached(kind, "*")):
+            doomed = page
+            if labels:
+                values = self._redis.mget(page)
+                doomed = [
+                    name
+                    for name, value in zip(page, values, strict=True)
+                    if value and labels.items() <= json.loads(value).get("labels", {}).items()
+                ]
+            if doomed:
+                removed += int(self._redis.unlink(*doomed))
+        return removed
+
+    def _pages(self, pattern: str) -> Iterator[list[str]]:
+        page: list[str] = []
+        for name in self._redis.scan_iter(pattern, count=PAGE):
+            page.append(str(name))
+            if len(page) >= PAGE:
+                yield page
+                page = []
+        if page:
+            yield page
+
+
+def _write(answer: Answer) -> str:
+    result = answer.result
     assert result.error is None, "failures are never cached"
-    body = {"score": result.score, "parts": result.parts, "value": result.value}
+    body = {"score": result.score, "parts": result.parts, "value": result.value, "labels": dict(answer.labels) or None}
     return json.dumps({name: value for name, value in body.items() if value is not None})
 
 
 def _read(text: str | bytes) -> Result:
-    return Result(**json.loads(text), cached=True)
+    body = json.loads(text)
+    body.pop("labels", None)
+    return Result(**body, cached=True)
+
+
+def shortened(value: Any) -> Any:
+    """The same with long texts replaced by their length and hash: enough to tell that they differ."""
+    if isinstance(value, str) and len(value) > ASKED_CHARS:
+        return f"{len(value)} characters, sha256 {hashlib.sha256(value.encode()).hexdigest()[:16]}"
+    if isinstance(value, Mapping):
+        return {name: shortened(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [shortened(each) for each in value]
+    return value

@@ -1,6 +1,9 @@
 """The parts of the job core, put together once per process."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from redis import Redis
 
@@ -10,13 +13,20 @@ from tasks.connections import connect
 from tasks.errors import Conflict, UnknownJob
 from tasks.jobs.cache import Cache
 from tasks.jobs.dispatch import Dispatcher
+from tasks.jobs.explain import Explainer
 from tasks.jobs.kinds import Kinds
-from tasks.jobs.ledger import Ledger, compress
+from tasks.jobs.ledger import Ledger, Reopened, compress
+from tasks.jobs.model import Job
+from tasks.jobs.outcome import is_ok
+from tasks.jobs.outcomes import Outcomes
+from tasks.jobs.payloads import Payloads
 from tasks.jobs.recovery import Recovery
 from tasks.jobs.results import Results
 from tasks.jobs.run import Runner
+from tasks.jobs.storage import Storage
 from tasks.jobs.store import Store
 from tasks.jobs.submit import Door
+from tasks.jobs.values import Values
 from tasks.registry import Registry, Worker
 from tasks.simulated.kind import Simulated
 
@@ -29,7 +39,10 @@ class JobCore:
     settings: Settings
     state: Redis
     ledger: Ledger
+    storage: Storage
+    payloads: Payloads
     store: Store
+    outcomes: Outcomes
     cache: Cache
     kinds: Kinds
     registry: Registry
@@ -40,12 +53,19 @@ class JobCore:
     def runner(self, worker: Worker) -> Runner:
         """What a worker process runs its chunks with."""
         return Runner(
-            self.ledger, self.store, self.cache, self.kinds, self.dispatcher,
-            worker.name, f"{worker.name}/{worker.incarnation}", worker.queues[0], worker.pool,
+            self.ledger, self.store, self.payloads, self.outcomes, Values(self.storage), self.cache, self.kinds,
+            self.dispatcher, worker.name, f"{worker.name}/{worker.incarnation}", worker.queues[0], worker.pool,
         )  # fmt: skip
 
     def recovery(self, who: str) -> Recovery:
-        return Recovery(self.state, self.ledger, self.registry, self.dispatcher, self.settings.heartbeat_ttl_s, who)
+        return Recovery(
+            self.state, self.ledger, self.storage, self.registry, self.dispatcher, self.settings.heartbeat_ttl_s, who
+        )
+
+    def explain(self, job: str, index: int) -> dict[str, Any]:
+        """Why this item was a hit or a miss."""
+        explainer = Explainer(self.state, self.store, self.payloads, self.outcomes, self.cache, self.kinds)
+        return explainer.explain(job, index)
 
     def cancel(self, job: str) -> str:
         """End the job; finished results stay readable. Returns its state."""
@@ -72,21 +92,31 @@ class JobCore:
         current = self.store.job(job)
         if current.state not in ("done", "failed", "reopening"):
             raise Conflict(f"The job is {current.state}: only a job that is done, or failed, can be retried.")
-        failed = [
-            index
-            for index, outcome in self.store.outcomes(job, 0, current.total)
-            if outcome is None or outcome["status"] != "ok"
-        ]
-        failed = self.store.with_their_groups(job, failed)
-        if not failed:
+        if current.trimmed:
+            raise Conflict("The job was open-ended and has forgotten its first items: it cannot be retried.")
+        lines = self.outcomes.lines(current, 0, current.total)
+        failed = [index for index, line in lines if line is None or not is_ok(line)]
+        again = self.store.with_their_groups(job, failed)
+        if not again:
             return 0
-        for start in range(0, len(failed), PAGE):
-            if self.ledger.reopen(job, failed[start : start + PAGE]) < 0:
+        for start in range(0, len(again), PAGE):
+            if self.ledger.reopen(job, self._as_counted(current, again[start : start + PAGE])) < 0:
                 raise Conflict("The job's state changed meanwhile: look at it again.")
-        ranges = compress(failed).split(",")
+        ranges = compress(again).split(",")
         self.ledger.run_reopened(job, [",".join(ranges[at : at + PAGE]) for at in range(0, len(ranges), PAGE)])
         self.dispatcher.fill("device", "api", "cpu")
-        return len(failed)
+        return len(again)
+
+    def _as_counted(self, job: Job, indices: Sequence[int]) -> list[Reopened]:
+        """These items with what their last outcome added to the counters."""
+        wanted = set(indices)
+        counted = []
+        for index, line in self.outcomes.lines(job, indices[0], indices[-1] + 1):
+            if index in wanted:
+                row: dict[str, Any] = json.loads(line) if line else {"status": "", "error": None, "cached": False}
+                error_type = row["error"]["type"] if row["error"] else ""
+                counted.append(Reopened(index, row["status"], error_type, row["cached"]))
+        return counted
 
     def _found(self, job: str, state: str) -> str:
         if not state:
@@ -94,7 +124,7 @@ class JobCore:
         return state
 
     def _require_active(self, job: str, state: str) -> None:
-        if self._found(job, state) not in ("queued", "running"):
+        if self._found(job, state) not in ("queued", "running", "finishing"):
             raise Conflict(f"The job is {state}.")
 
 
@@ -102,9 +132,18 @@ def create_core(settings: Settings, app: AssayCelery) -> JobCore:
     """Connects to nothing yet."""
     state = connect(settings.redis_url)
     ledger, store = Ledger(state), Store(state)
+    storage = Storage(settings.storage_url, settings.storage_shared)
+    payloads = Payloads(state, storage)
+    outcomes = Outcomes(state, storage, payloads)
     cache = Cache(connect(settings.cache_url), settings.cache_ttl_s)
     kinds = Kinds(Simulated(settings.simulated_journal))
     registry = Registry(state, settings.heartbeat_ttl_s)
     dispatcher = Dispatcher(app, ledger, registry)
-    door = Door(state, store, ledger, cache, kinds, dispatcher, settings.job_ttl_s, settings.idempotency_ttl_s)
-    return JobCore(settings, state, ledger, store, cache, kinds, registry, dispatcher, door, Results(state, store))
+    door = Door(
+        state, payloads, storage, ledger, cache, kinds, registry, dispatcher,
+        settings.job_ttl_s, settings.idempotency_ttl_s, settings.stored_items,
+    )  # fmt: skip
+    results = Results(state, store, outcomes, payloads)
+    return JobCore(
+        settings, state, ledger, storage, payloads, store, outcomes, cache, kinds, registry, dispatcher, door, results
+    )

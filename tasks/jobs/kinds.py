@@ -3,7 +3,7 @@
 A kind is a small room of its own (`tasks/simulated`, ...). It knows nothing of queues, leases or the cache.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -46,6 +46,9 @@ class Kind(Protocol[SpecT, ItemT]):
 
     def key(self, spec: SpecT, stage: str, item: ItemT) -> dict[str, Any] | None:
         """All that determines this stage's answer; None when computing it is cheaper than looking it up."""
+
+    def labels(self, spec: SpecT) -> Mapping[str, str]:
+        """What cached answers can be purged by: model, rubric, profile."""
 
     def batch_key(self, spec: SpecT) -> str:
         """Items of one stage whose jobs agree in this may share a batch, which runs with the first one's spec."""

@@ -4,7 +4,7 @@ Thin on purpose: it turns arguments into ARGV and replies into values. What a sc
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,11 @@ CHUNK_S = 1.5
 LEAST_CHUNK_S = 0.1
 #: Items of a chunk at most: keeps every script under a few milliseconds.
 MOST_ITEMS = 500
+#: As in `common.lua`: items of one page of bitmaps and groups, and digits of a group.
+PAGE_ITEMS = 8192
+GROUP_DIGITS = 10
+#: The stage that moves outcomes of a stored job out of Redis; its items are parts.
+PARTS = "~parts"
 #: Workers an item may kill while it runs alone before it fails as `worker_lost`.
 MOST_DEATHS = 3
 
@@ -50,6 +55,7 @@ class Chunk:
     stage: str
     items: tuple[int, ...]
     alone: bool
+    layout: str
     token: str
 
 
@@ -63,6 +69,35 @@ class Settled:
     cached: bool
     next: str
     outcome: str
+    again: str = ""
+    """Of a status `retry`: "<seconds> <attempts>"."""
+
+    def with_outcome(self, outcome: str) -> "Settled":
+        return replace(self, outcome=outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What a round of the clockwork found."""
+
+    is_ours: bool
+    """False: another process has just done the round."""
+    is_forgiving: bool
+    """Lapsed heartbeats do not count now."""
+    expired: list[str]
+    """Jobs to be removed."""
+    abandoned: list[str]
+    """Folders of uploads that were given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reopened:
+    """An item to be run again, with what is to be taken out of the counters; no status: it has no outcome."""
+
+    index: int
+    status: str = ""
+    error_type: str = ""
+    cached: bool = False
 
 
 def expand(ranges: str) -> tuple[int, ...]:
@@ -113,6 +148,27 @@ class Ledger:
         flat = [part for pair in fields.items() for part in pair]
         return bool(self._call("create", job, staged, len(fields), *flat, *(part for pair in pending for part in pair)))
 
+    def enroll(self, job: str, first: int, groups: Sequence[int], lifetime_s: int) -> None:
+        """The groups of consecutive items, each named by the index of its first item."""
+        start = 0
+        while start < len(groups):
+            # The script writes one page of the ledger, and few enough of it to be quick.
+            stop = min(start + 1024, start + PAGE_ITEMS - (first + start) % PAGE_ITEMS, len(groups))
+            members: dict[int, list[int]] = {}
+            for index, group in enumerate(groups[start:stop], first + start):
+                members.setdefault(group, []).append(index)
+            digits = "".join(f"{group:0{GROUP_DIGITS}d}" for group in groups[start:stop])
+            ranges = (part for group, indices in members.items() for part in (group, compress(indices)))
+            self._call("enroll", job, lifetime_s, first + start, digits, *ranges)
+            start = stop
+
+    def append(self, job: str, token: str, payloads: Sequence[str]) -> int:
+        """The index of the first; -1 when the job takes no more."""
+        return int(self._call("append", job, token, *payloads))
+
+    def close(self, job: str) -> str:
+        return str(self._call("close", job))
+
     # --- dispatch ---
 
     def fill(self, pool: str, readers: Sequence[Reader]) -> tuple[int, list[Message]]:
@@ -134,8 +190,11 @@ class Ledger:
         self, queue: str, chunk: str, incarnation: str, worker: str, token: str, adopt: bool = True
     ) -> list[Chunk]:
         taken = self._call("take", queue, chunk, incarnation, worker, token, int(adopt))
-        rows = (taken[at : at + 5] for at in range(0, len(taken), 5))
-        return [Chunk(id_, job, stage, expand(items), mode == "!", token) for id_, job, stage, items, mode in rows]
+        rows = (taken[at : at + 6] for at in range(0, len(taken), 6))
+        return [
+            Chunk(id_, job, stage, expand(items), mode == "!", layout, token)
+            for id_, job, stage, items, mode, layout in rows
+        ]
 
     def begin(
         self, incarnation: str, token: str, deadline_s: float, batch: Sequence[tuple[str, Sequence[tuple[int, str]]]]
@@ -159,22 +218,35 @@ class Ledger:
         """Items counted now, and the job's state. Through a pipeline the answer comes with its execution."""
         flat: list[object] = []
         for each in settled:
-            flat += [each.index, each.status, each.error_type, int(each.cached), each.next, each.outcome]
+            flat += [each.index, each.status, each.error_type, each.again or int(each.cached), each.next, each.outcome]
         reply = self._call(
             "commit", chunk.job, chunk.stage, chunk.id, worker, f"{seconds:.6f}", int(over), chunk.token,
             len(settled), *flat, *released, client=client,
         )  # fmt: skip
         return (0, "") if isinstance(reply, Pipeline) else (int(reply[0]), str(reply[1]))
 
+    def move(self, chunk: Chunk, part: int, file: str, over: bool) -> tuple[bool, str]:
+        """Whether the file has the part now, and the file that it replaces, if any."""
+        wanted, replaced, _ = self._call("move", chunk.job, chunk.id, chunk.token, part, file, int(over))
+        return bool(wanted), str(replaced)
+
     # --- recovery ---
 
     def reclaim(self, incarnation: str, proven: bool) -> int:
         return int(self._call("reclaim", incarnation, int(proven), MOST_DEATHS))
 
-    def tick(self, who: str, every_s: float, stall_s: float, grace_s: float) -> tuple[bool, bool, list[str]]:
-        """Whether this call ticked, whether lapsed heartbeats are forgiven now, and which jobs are to be removed."""
-        first, *expired = self._call("tick", who, every_s, stall_s, grace_s)
-        return first != -1, first == 1, expired
+    def tick(self, who: str, every_s: float, stall_s: float, grace_s: float, staging_s: float) -> Tick:
+        first, *rest = self._call("tick", who, every_s, stall_s, grace_s, staging_s)
+        return Tick(
+            is_ours=first != -1,
+            is_forgiving=first == 1,
+            expired=[job for job in rest if not job.startswith("~")],
+            abandoned=[folder[1:] for folder in rest if folder.startswith("~")],
+        )
+
+    def is_late(self, incarnation: str) -> bool:
+        """Whether this process is past the deadline of its batch; then that is noted for who buries it."""
+        return bool(self._call("late", incarnation))
 
     def unqueue(self, queue: str, mode: str = "same") -> int:
         return int(self._call("unqueue", queue, mode))
@@ -190,9 +262,10 @@ class Ledger:
     def remove(self, job: str) -> bool:
         return bool(self._call("remove", job))
 
-    def reopen(self, job: str, indices: Sequence[int]) -> int:
+    def reopen(self, job: str, items: Sequence[Reopened]) -> int:
         """Take a page of items out of the counters. -1 when the job's state forbids it."""
-        return int(self._call("reopen", job, 0, *indices))
+        flat = (part for each in items for part in (each.index, each.status, each.error_type, int(each.cached)))
+        return int(self._call("reopen", job, 0, *flat))
 
     def run_reopened(self, job: str, entries: Sequence[str]) -> int:
         """After the last page: the items, as pending entries, are to be run."""

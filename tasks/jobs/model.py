@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from config.queues import Priority
 
-JobState = Literal["queued", "running", "reopening", "done", "failed", "cancelled"]
-ACTIVE: tuple[JobState, ...] = ("queued", "running", "reopening")
+JobState = Literal["queued", "running", "finishing", "reopening", "done", "failed", "cancelled"]
+ACTIVE: tuple[JobState, ...] = ("queued", "running", "finishing", "reopening")
 Status = Literal["ok", "failed", "timed_out", "cancelled"]
 CacheMode = Literal["use", "refresh", "off"]
 
@@ -24,24 +24,43 @@ class Fill(BaseModel):
 OnError = Literal["null", "fail"] | Fill
 
 
-class JobRequest(BaseModel):
-    """One job as a client asks for it. The kind checks `spec` and `items`."""
+class JobHead(BaseModel):
+    """One job as a client asks for it, without its items. The kind checks `spec`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: str
-    items: list[dict[str, JsonValue]] = Field(min_length=1)
     spec: dict[str, JsonValue] = Field(default_factory=dict)
     priority: Priority = "normal"
     cache: CacheMode = "use"
     on_error: OnError = Field("null", description="What the score of a failed item is; `fail` fails the whole job.")
-    deadline_s: Annotated[float, Field(gt=0)] | None = None
+    deadline_s: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Seconds after which the job ends, and what is unfinished is `timed_out`."
+    )
+    item_deadline_s: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Seconds one item may take once a worker has begun it, further tries included."
+    )
     max_failed_share: float = Field(1.0, ge=0, le=1, description="The job fails once a larger share of its items has.")
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
 
     @property
     def allowed_failed_share(self) -> float:
         return 0.0 if self.on_error == "fail" else self.max_failed_share
+
+    @property
+    def fill(self) -> float | None:
+        """The score of a failed item."""
+        return self.on_error.fill if isinstance(self.on_error, Fill) else None
+
+
+class JobRequest(JobHead):
+    """One job as a client asks for it. The kind checks `items`."""
+
+    items: list[dict[str, JsonValue]] = Field(min_length=1)
+
+    @property
+    def head(self) -> JobHead:
+        return JobHead.model_construct(**{name: getattr(self, name) for name in JobHead.model_fields})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +107,17 @@ class Job:
     state: JobState
     priority: Priority
     total: int
+    """Items so far, for one that is open."""
     ok: int
     failed: int
     cached: int
     epoch: int
     paused: bool
+    open: bool
+    """More items may be appended."""
+    trimmed: int
+    """Items of an open-ended job, from the first on, whose outcomes are forgotten."""
+    layout: str
     reason: str
     reasons: dict[str, int]
     workers: dict[str, dict[str, float]]

@@ -1,4 +1,4 @@
-"""Between a kind's result and what the ledger keeps: the outcome of one item, as JSON."""
+"""Between a kind's result and what the ledger keeps: the outcome of an item, as the line of JSON a client reads."""
 
 import json
 import math
@@ -9,42 +9,45 @@ from tasks.jobs.model import ItemError, Result
 
 
 def settle(
-    index: int, payload: dict[str, Any], result: Result, attempts: int = 1, latency_ms: float = 0.0, worker: str = ""
+    index: int,
+    payload: dict[str, Any],
+    result: Result,
+    attempts: int = 1,
+    latency_ms: float = 0.0,
+    worker: str = "",
+    fill: float | None = None,
 ) -> Settled:
-    """The result as it is counted and read back."""
+    """The result as it is counted and read back. Without a payload at hand the names are left out, see `completed`."""
     result = checked(result)
-    # Without a payload at hand the names are left out, and filled in by who reads.
-    names = {name: payload.get(name) for name in ("id", "group_id")} if payload else {}
-    body = names | {
-        "status": result.status,
-        "score": result.score,
-        "parts": dict(result.parts) if result.parts else None,
-        "value": result.value,
-        "error": None,
-        "cached": result.cached,
-        "attempts": attempts,
-        "latency_ms": round(latency_ms, 3),
-        "worker": worker,
-    }
-    if result.error:
-        body["error"] = {
-            "type": result.error.type,
-            "message": result.error.message,
-            "retryable": result.error.retryable,
-        }
+    try:
+        outcome = _write(_row(index, payload, result, attempts, latency_ms, worker, fill), bool(payload))
+    except ValueError as error:  # JSON has no word for infinity
+        result = Result(
+            error=ItemError("not_a_number", f"The value cannot be written as JSON: {error}."), next=result.next
+        )
+        outcome = _write(_row(index, payload, result, attempts, latency_ms, worker, fill), bool(payload))
     return Settled(
         index=index,
         status=result.status,
         error_type=result.error.type if result.error else "",
         cached=result.cached,
         next=result.next,
-        outcome=json.dumps(body, separators=(",", ":")),
+        outcome=outcome,
     )
 
 
-def retry_later(index: int, delay_s: float, attempts: int) -> Settled:
-    """Not an outcome: the item is pending again after the delay."""
-    return Settled(index, "retry", "", False, "", f"{delay_s:.3f} {attempts}")
+def retry_later(settled: Settled, delay_s: float, attempts: int) -> Settled:
+    """Not an outcome yet: the item is pending again after the delay, unless its own deadline passes first."""
+    row = json.loads(settled.outcome)
+    row["status"], row["error"]["retryable"] = "timed_out", True
+    row["error"]["message"] = (
+        f"Its deadline passed after {attempts} tries; the last one said: {row['error']['message']}"
+    )
+    row["error"]["type"] = "timed_out"
+    return Settled(
+        settled.index, "retry", "timed_out", settled.cached, settled.next, _write(row, "id" in row),
+        again=f"{delay_s:.3f} {attempts}",
+    )  # fmt: skip
 
 
 def checked(result: Result) -> Result:
@@ -52,3 +55,61 @@ def checked(result: Result) -> Result:
     if result.score is None or math.isfinite(result.score):
         return result
     return Result(error=ItemError("not_a_number", f"The scorer returned {result.score}."))
+
+
+def is_complete(line: str) -> bool:
+    """Whether an outcome is a client's line as it stands. Those written by scripts, or without a payload, are not."""
+    return line.startswith('{"index":')
+
+
+def is_ok(line: str) -> bool:
+    return bool(json.loads(line)["status"] == "ok")
+
+
+def completed(line: str, index: int, payload: dict[str, Any], fill: float | None) -> str:
+    """An outcome with all that a client reads in it."""
+    known = json.loads(line)
+    error = known.get("error")
+    failure = ItemError(**error) if error else None
+    result = Result(known.get("score"), error=failure, timed_out=known["status"] == "timed_out")
+    row = _row(index, payload, result, known.get("attempts", 0), known.get("latency_ms"), known.get("worker"), fill)
+    return _write(row | {name: value for name, value in known.items() if name not in ("score", "id", "group_id")}, True)
+
+
+def unfinished(index: int, payload: dict[str, Any], status: str, message: str, fill: float | None) -> str:
+    """What an item without an outcome reads as once its job is over."""
+    error = {"type": status, "message": message, "retryable": True}
+    return completed(json.dumps({"status": status, "error": error}), index, payload, fill)
+
+
+def _row(
+    index: int,
+    payload: dict[str, Any],
+    result: Result,
+    attempts: int,
+    latency_ms: float | None,
+    worker: str | None,
+    fill: float | None,
+) -> dict[str, Any]:
+    error = result.error
+    return {
+        "index": index,
+        "id": payload.get("id"),
+        "group_id": payload.get("group_id"),
+        "status": result.status,
+        "score": fill if error else result.score,
+        "valid": error is None,
+        "parts": dict(result.parts) if result.parts else None,
+        "value": result.value,
+        "error": {"type": error.type, "message": error.message, "retryable": error.retryable} if error else None,
+        "cached": result.cached,
+        "attempts": attempts,
+        "latency_ms": None if latency_ms is None else round(latency_ms, 3),
+        "worker": worker,
+    }
+
+
+def _write(row: dict[str, Any], has_names: bool) -> str:
+    if not has_names:
+        row = {name: value for name, value in row.items() if name not in ("index", "id", "group_id")}
+    return json.dumps(row, separators=(",", ":"), allow_nan=False)

@@ -9,8 +9,11 @@ from typing import cast
 from redis import Redis
 
 from config import keys
+from tasks.errors import StorageUnavailable
 from tasks.jobs.dispatch import Dispatcher
-from tasks.jobs.ledger import Ledger, Message
+from tasks.jobs.ledger import Ledger, Message, Tick
+from tasks.jobs.payloads import STAGING_S
+from tasks.jobs.storage import Storage, folder_name, folder_path
 from tasks.registry import Registry, Worker
 
 log = logging.getLogger(__name__)
@@ -25,10 +28,12 @@ UNTAKEN_S = 2.0
 
 class Recovery:
     def __init__(
-        self, state: Redis, ledger: Ledger, registry: Registry, dispatcher: Dispatcher, lease_s: float, who: str
-    ) -> None:
+        self, state: Redis, ledger: Ledger, storage: Storage, registry: Registry, dispatcher: Dispatcher,
+        lease_s: float, who: str,
+    ) -> None:  # fmt: skip
         self._state = state
         self._ledger = ledger
+        self._storage = storage
         self._registry = registry
         self._dispatcher = dispatcher
         self._lease_s = lease_s
@@ -36,17 +41,30 @@ class Recovery:
 
     def tick(self) -> bool:
         """One round, unless another process has just done one."""
-        ticked, forgiving, expired = self._ledger.tick(self._who, TICK_S, STALL_S, self._lease_s)
-        if not ticked:
+        tick = self._ledger.tick(self._who, TICK_S, STALL_S, self._lease_s, STAGING_S)
+        if not tick.is_ours:
             return False
-        for job in expired:
-            self._ledger.remove(job)
+        self._sweep(tick)
         workers = self._registry.workers()
-        self._bury_the_dead(workers, forgiving)
-        self._look_after_queues(workers, forgiving)
+        self._bury_the_dead(workers, tick.is_forgiving)
+        self._look_after_queues(workers, tick.is_forgiving)
         self._dispatcher.forget_fleet()
         self._dispatcher.fill("device", "api", "cpu")
         return True
+
+    def _sweep(self, tick: Tick) -> None:
+        """Files first: should we die between, the job is still there to be swept again."""
+        try:
+            for job in tick.expired:
+                layout = str(self._state.hget(keys.job(job), "layout") or "")
+                for folder in {job, folder_name(job, layout)}:
+                    self._storage.delete(folder_path(folder))
+                self._ledger.remove(job)
+            for folder in tick.abandoned:
+                self._storage.delete(folder_path(folder))
+                self._state.zrem(keys.staging(), folder)
+        except StorageUnavailable as error:
+            log.warning("old jobs are removed later: %s", error)
 
     def bury(self, incarnation: str) -> None:
         """This process is dead for certain: its parent, or its launcher, saw it end."""

@@ -1,7 +1,9 @@
-"""What a client reads: outcomes in input order, with what it asked for in place of a failed item's score."""
+"""What a client reads: outcomes in input order; and waiting for the end."""
 
+import json
 import time
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from redis import Redis
@@ -10,6 +12,9 @@ from redis.exceptions import TimeoutError
 from config import keys
 from tasks.errors import UnknownJob
 from tasks.jobs.model import Job
+from tasks.jobs.outcome import unfinished
+from tasks.jobs.outcomes import PAGE, Outcomes
+from tasks.jobs.payloads import Payloads
 from tasks.jobs.store import Store
 
 #: What an item without an outcome reads as once its job is over.
@@ -20,21 +25,37 @@ _BLOCK_MS = 1000
 
 
 class Results:
-    def __init__(self, state: Redis, store: Store) -> None:
+    def __init__(self, state: Redis, store: Store, outcomes: Outcomes, payloads: Payloads) -> None:
         self._state = state
         self._store = store
+        self._outcomes = outcomes
+        self._payloads = payloads
 
     def read(self, job: Job, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
         """Rows in input order. While the job runs, items without an outcome are left out."""
-        stop = job.total if stop is None else min(stop, job.total)
-        for index, outcome in self._store.outcomes(job.id, start, stop):
-            if outcome is None:
-                if job.is_active:
-                    continue
-                outcome = self._unfinished(job)
-            if "id" not in outcome:  # settled by recovery, which does not read payloads
-                outcome = _names(self._payload(job, index)) | outcome
-            yield _row(index, outcome, job.fill)
+        return (json.loads(line) for line in self._lines(job, start, stop))
+
+    def lines(self, job: Job, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        """The same as JSON, a line each; every piece holds whole lines."""
+        last = job.total if stop is None else min(stop, job.total)
+        at = max(start, job.trimmed)
+        while at < last:
+            pieces, at_next = self._outcomes.whole_part(job, at, last)
+            if pieces is not None:
+                yield from pieces
+            else:
+                page = list(self._lines(job, at, at_next))
+                if page:
+                    yield ("\n".join(page) + "\n").encode()
+            at = at_next
+
+    def _lines(self, job: Job, start: int, stop: int | None) -> Iterator[str]:
+        last = job.total if stop is None else min(stop, job.total)
+        lines = self._outcomes.lines(job, max(start, job.trimmed), last)
+        while page := list(islice(lines, PAGE)):
+            if not job.is_active:
+                page = self._with_unfinished(job, page)
+            yield from (line for _, line in page if line is not None)
 
     def wait(self, job: str, timeout_s: float) -> Job:
         """The job, once it is over or the time is up. Sleeps on its events, so the end is seen at once."""
@@ -59,22 +80,20 @@ class Results:
         found = self._state.xread({keys.job_events(job): after}, block=block_ms)
         return [(name, fields) for _, entries in _streams(found) for name, fields in entries]
 
-    def _payload(self, job: Job, index: int) -> dict[str, Any]:
-        return next(self._store.items(job.id, index, index + 1), {})
-
-    def _unfinished(self, job: Job) -> dict[str, Any]:
+    def _with_unfinished(self, job: Job, page: list[tuple[int, str | None]]) -> list[tuple[int, str | None]]:
+        """The page with an outcome for every item: the job is over, and will bring no other."""
+        missing = [index for index, line in page if line is None]
+        if not missing:
+            return page
         status = "timed_out" if job.reason == "deadline" else _UNFINISHED[job.state]
         message = (
             "The job's deadline passed first." if status == "timed_out" else "The job ended before this item was done."
         )
-        return {
-            "status": status,
-            "error": {"type": status, "message": message, "retryable": True},
-        }
-
-
-def _names(payload: dict[str, Any]) -> dict[str, Any]:
-    return {"id": payload.get("id"), "group_id": payload.get("group_id")}
+        payloads = self._payloads.read(job.id, job.layout, missing)
+        return [
+            (index, unfinished(index, payloads.get(index, {}), status, message, job.fill) if line is None else line)
+            for index, line in page
+        ]
 
 
 def _streams(reply: Any) -> list[tuple[str, list[tuple[str, dict[str, str]]]]]:
@@ -84,22 +103,3 @@ def _streams(reply: Any) -> list[tuple[str, list[tuple[str, dict[str, str]]]]]:
     if isinstance(reply, dict):
         return [(name, [entry for page in pages for entry in page]) for name, pages in reply.items()]
     return [(name, entries) for name, entries in reply]
-
-
-def _row(index: int, outcome: dict[str, Any], fill: float | None) -> dict[str, Any]:
-    valid = outcome["status"] == "ok"
-    return {
-        "index": index,
-        "id": outcome.get("id"),
-        "group_id": outcome.get("group_id"),
-        "status": outcome["status"],
-        "score": outcome.get("score") if valid else fill,
-        "valid": valid,
-        "parts": outcome.get("parts"),
-        "value": outcome.get("value"),
-        "error": outcome.get("error"),
-        "cached": outcome.get("cached", False),
-        "attempts": outcome.get("attempts", 0),
-        "latency_ms": outcome.get("latency_ms"),
-        "worker": outcome.get("worker"),
-    }

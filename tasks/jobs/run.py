@@ -6,7 +6,7 @@ Nothing here blocks on another worker. What another chunk computes is parked wit
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -14,14 +14,18 @@ from uuid import uuid4
 
 from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
 
-from tasks.errors import AssayError, Retryable
-from tasks.jobs.cache import Cache, request_hash
+from tasks.errors import AssayError, Retryable, StorageUnavailable, StoredFileMissing
+from tasks.jobs.cache import Answer, Cache, request_hash
 from tasks.jobs.dispatch import Dispatcher
 from tasks.jobs.kinds import Context, Kind, Kinds, Work
-from tasks.jobs.ledger import Chunk, Ledger, Settled
+from tasks.jobs.ledger import PARTS, Chunk, Ledger, Settled
 from tasks.jobs.model import ACTIVE, ItemError, Result, Stage
 from tasks.jobs.outcome import checked, retry_later, settle
-from tasks.jobs.store import Recipe, Store
+from tasks.jobs.outcomes import Outcomes
+from tasks.jobs.payloads import Payloads, Recipe, Wanted
+from tasks.jobs.storage import folder_name, is_stored
+from tasks.jobs.store import Store
+from tasks.jobs.values import Values, split
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +41,10 @@ FIRST_RETRY_S = 0.5
 CANCEL_LOOK_S = 0.25
 #: What Redis answers when it is there but cannot do it now.
 PASSING = ("MISCONF", "LOADING", "OOM", "READONLY", "BUSY ", "NOSCRIPT", "MASTERDOWN")
+#: Bytes of outcomes in one commit, about.
+COMMIT_BYTES = 512 * 1024
+#: Seconds it may take to move one part.
+MOVE_TIMEOUT_S = 300.0
 #: Jobs whose spec a process remembers.
 MOST_KNOWN = 1000
 #: Seconds between two tries while Redis is away.
@@ -52,16 +60,20 @@ class Entry:
     work: Work[Any]
     request: str
     """Hash of what determines the answer; empty when it is not cached."""
-    looks_up: bool
+    key: Mapping[str, Any] | None
+    recipe: Recipe
 
 
 class Runner:
     def __init__(
-        self, ledger: Ledger, store: Store, cache: Cache, kinds: Kinds, dispatcher: Dispatcher, worker: str,
-        incarnation: str, queue: str, pool: str,
+        self, ledger: Ledger, store: Store, payloads: Payloads, outcomes: Outcomes, values: Values, cache: Cache,
+        kinds: Kinds, dispatcher: Dispatcher, worker: str, incarnation: str, queue: str, pool: str,
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._store = store
+        self._payloads = payloads
+        self._outcomes = outcomes
+        self._values = values
         self._cache = cache
         self._kinds = kinds
         self._dispatcher = dispatcher
@@ -97,10 +109,16 @@ class Runner:
         """Run them, and whatever goes wrong on the way is their items' outcome: a chunk must not stay with a live
         worker that has forgotten it."""
         try:
-            return self._run_chunks(chunks)
+            return self._move_parts(chunks) if chunks[0].stage == PARTS else self._run_chunks(chunks)
         except Exception as error:
             log.exception("chunks %s failed outside their engine", ", ".join(chunk.id for chunk in chunks))
-            failure = Result(error=ItemError("internal_error", f"{type(error).__name__}: {error}"))
+            kind = "payload_lost" if isinstance(error, StoredFileMissing) else "internal_error"
+            failure = Result(error=ItemError(kind, f"{type(error).__name__}: {error}"))
+        if chunks[0].stage == PARTS:  # then these outcomes stay in Redis
+            for chunk in chunks:
+                for part in chunk.items:
+                    patiently(partial(self._ledger.move, chunk, part, "", part == chunk.items[-1]))
+            return set()
         known = self._known.get(chunks[0].job)
         stages = list(known[1].stages(known[2])) if known else []
         for chunk in chunks:
@@ -118,6 +136,7 @@ class Runner:
         chunks = [chunk for chunk in chunks if chunk.job in known]
         if not chunks:
             return set()
+        stored = any(is_stored(chunk.layout) for chunk in chunks)
         _, kind, spec = known[chunks[0].job]
         stages = list(kind.stages(spec))
         pools = {stage.name: stage.pool for stage in stages}
@@ -131,7 +150,20 @@ class Runner:
             chunks = [chunk for chunk in chunks if chunk.id in later]
             settled = self._run_batch(kind, spec, batch, ending)
             onward |= {pools[each.next] for each in settled if each.next in pools}
-        return onward
+        return onward | ({"cpu"} if stored else set())
+
+    def _move_parts(self, chunks: Sequence[Chunk]) -> set[str]:
+        """Outcomes of stored jobs go from Redis to the storage. Returns the pools where that made room."""
+        pools: set[str] = set()
+        for chunk in chunks:
+            job = patiently(partial(self._store.job, chunk.job))
+            for part in chunk.items:
+                items = [(chunk.id, [(part, "")])]
+                patiently(partial(self._ledger.begin, self.incarnation, chunk.token, MOVE_TIMEOUT_S, items))
+                over = part == chunk.items[-1]
+                patiently(partial(self._outcomes.move, self._ledger, job, chunk, part, over))
+            pools.update(each["pool"] for each in patiently(partial(self._store.stages, chunk.job)))
+        return pools
 
     def _load(self, chunks: Sequence[Chunk]) -> tuple[dict[str, Known], list[Entry]]:
         """What is known of the chunks' jobs, and their items with their payloads."""
@@ -140,7 +172,7 @@ class Runner:
         known = {chunk.job: self._known[chunk.job] for chunk in chunks if chunk.job in self._known}
         unknown = list(dict.fromkeys(chunk.job for chunk in chunks if chunk.job not in known))
         loaded, recipes = patiently(
-            lambda: self._store.read_work([(chunk.job, chunk.items) for chunk in chunks], unknown)
+            lambda: self._payloads.read_work([Wanted(each.job, each.layout, each.items) for each in chunks], unknown)
         )
         for job, recipe in recipes.items():
             kind = self._kinds[recipe.kind]
@@ -154,9 +186,7 @@ class Runner:
                 item = kind.item_model.model_validate(payload)
                 key = kind.key(spec, chunk.stage, item) if recipe.cache != "off" else None
                 request = request_hash(kind.name, chunk.stage, key) if key is not None else ""
-                entries.append(
-                    Entry(chunk, payload, Work(index, item, carry, attempts), request, recipe.cache == "use")
-                )
+                entries.append(Entry(chunk, payload, Work(index, item, carry, attempts), request, key, recipe))
         return known, entries
 
     def _run_batch(
@@ -164,7 +194,7 @@ class Runner:
     ) -> list[Settled]:
         """Claim, look up, compute and commit one engine batch; `ending` chunks are over with it."""
         run = self._begin(kind, spec, batch)
-        found = self._look_up(run)
+        found = self._look_up(kind, run)
         fresh: dict[str, Entry] = {}
         for entry in run:  # equal requests in one batch are computed once
             if entry.request not in found:
@@ -173,10 +203,7 @@ class Runner:
         results = self._compute(kind, spec, list(fresh.values()))
         seconds = time.monotonic() - started
         by_request = dict(zip(fresh, results, strict=True))
-        self._cache.put(
-            {entry.request: by_request[name] for name, entry in fresh.items()
-             if entry.request and by_request[name].error is None}
-        )  # fmt: skip
+        self._keep(kind, spec, fresh, by_request)
         latency_ms = 1000 * seconds / max(1, len(fresh))
         stages = list(kind.stages(spec))
         settled: dict[str, list[Settled]] = {}
@@ -204,16 +231,27 @@ class Runner:
             lambda: self._ledger.begin(
                 self.incarnation,
                 ordered[0].chunk.token,
-                kind.timeout_s(spec),
+                min([kind.timeout_s(spec), *filter(None, (entry.recipe.item_deadline_s for entry in ordered))]),
                 [(chunk, [(e.work.index, e.request) for e in entries]) for chunk, entries in grouped.items()],
             )
         )
         return [entry for entry, verdict in zip(ordered, verdicts, strict=True) if verdict == "r"]
 
-    def _look_up(self, entries: Sequence[Entry]) -> dict[str, Result]:
+    def _look_up(self, kind: Kind[Any, Any], entries: Sequence[Entry]) -> dict[str, Result]:
         """Once more after winning the claims: their last owner may have stored the answer just before."""
-        asked = dict.fromkeys(entry.request for entry in entries if entry.request and entry.looks_up)
-        return self._cache.get(list(asked)) if asked else {}
+        asked = dict.fromkeys(entry.request for entry in entries if entry.request and entry.recipe.cache == "use")
+        return self._cache.get(kind.name, list(asked)) if asked else {}
+
+    def _keep(self, kind: Kind[Any, Any], spec: Any, fresh: Mapping[str, Entry], results: Mapping[str, Result]) -> None:
+        answers = {
+            entry.request: Answer(
+                results[name], entry.chunk.stage, entry.key, str(entry.payload.get("id") or ""), kind.labels(spec)
+            )
+            for name, entry in fresh.items()
+            if entry.key is not None and results[name].error is None
+        }
+        if answers:
+            self._cache.put(kind.name, answers)
 
     def _compute(self, kind: Kind[Any, Any], spec: Any, entries: Sequence[Entry]) -> Sequence[Result]:
         if not entries:
@@ -247,9 +285,11 @@ class Runner:
 
     def _settle(self, entry: Entry, result: Result, latency_ms: float) -> Settled:
         attempts = entry.work.attempts + 1
+        fill = entry.recipe.fill
+        settled = settle(entry.work.index, entry.payload, result, attempts, latency_ms, self._worker, fill)
         if result.error and result.error.retryable and attempts < MOST_ATTEMPTS:
-            return retry_later(entry.work.index, FIRST_RETRY_S * 2 ** (attempts - 1), attempts)
-        return settle(entry.work.index, entry.payload, result, attempts, latency_ms, self._worker)
+            return retry_later(settled, FIRST_RETRY_S * 2 ** (attempts - 1), attempts)
+        return settled
 
     def _commit(
         self,
@@ -263,13 +303,22 @@ class Runner:
         chunks = {entry.chunk.id: entry.chunk for entry in batch} | {chunk.id: chunk for chunk in ending}
         over = {chunk.id for chunk in ending}
 
+        short = {
+            name: patiently(
+                partial(self._values.shortened, folder_name(chunks[name].job, chunks[name].layout), results)
+            )
+            for name, results in settled.items()
+        }
+
         def commit() -> None:
             pipeline = self._ledger.state.pipeline(transaction=False)
             for name, chunk in chunks.items():
-                results = settled.get(name, [])
                 released = [entry.request for entry in run if entry.chunk.id == name and entry.request]
+                *first, last = split(short.get(name, []), COMMIT_BYTES)
+                for page in first:
+                    self._ledger.commit(chunk, self._worker, seconds_each * len(page), page, client=pipeline)
                 self._ledger.commit(
-                    chunk, self._worker, seconds_each * len(results), results, released, name in over, pipeline
+                    chunk, self._worker, seconds_each * len(last), last, released, name in over, pipeline
                 )
             pipeline.execute()
 
@@ -299,18 +348,18 @@ def _group_stage_after(stages: Sequence[Stage], stage: str) -> str:
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """The call's answer, however long Redis is away. Every call made so may be repeated."""
+    """The call's answer, however long Redis or the storage is away. Every call made so may be repeated."""
     told = False
     while True:
         try:
             return call()
-        except (ConnectionError, TimeoutError) as error:
+        except (ConnectionError, TimeoutError, StorageUnavailable) as error:
             reason: Exception = error
         except ResponseError as error:  # inside a script it comes with a prefix
             if not any(word in str(error) for word in PASSING):
                 raise
             reason = error
         if not told:
-            log.warning("Redis is away, this worker waits: %s", reason)
+            log.warning("this worker waits: %s", reason)
             told = True
         time.sleep(REDIS_RETRY_S)

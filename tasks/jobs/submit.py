@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 from uuid import uuid4
 
@@ -10,34 +11,45 @@ from pydantic import BaseModel, ValidationError
 from redis import Redis
 
 from config import keys
-from tasks.errors import Conflict, InvalidRequest
+from tasks.errors import Conflict, InvalidRequest, UnknownJob
 from tasks.jobs.cache import Cache, canonical, request_hash
 from tasks.jobs.dispatch import Dispatcher
 from tasks.jobs.kinds import Kind, Kinds
-from tasks.jobs.ledger import Ledger, compress
-from tasks.jobs.model import JobRequest, Result, Stage
+from tasks.jobs.ledger import PARTS, Ledger, compress
+from tasks.jobs.model import JobHead, JobRequest, Result, Stage
 from tasks.jobs.outcome import settle
-from tasks.jobs.store import STAGING_S, Store
+from tasks.jobs.outcomes import PART_ITEMS
+from tasks.jobs.payloads import EACH, STAGING_S, Payloads
+from tasks.jobs.storage import STORED, Storage
+from tasks.jobs.upload import Upload, as_lines, checked_lines
+from tasks.registry import Registry
 
-#: Outcomes from the cache written in one script.
+#: Outcomes from the cache, groups, or appended items written in one script.
 PAGE = 500
 #: Ranges in one pending entry: filling reads and writes an entry whole.
 RANGES = 200
+#: Items of a stored job that have left the pending list and not been moved out of Redis yet: what bounds its memory.
+WINDOW_ITEMS = 100_000
+#: A first guess of the seconds it takes to move a part.
+PART_COST_S = 0.2
 
 
 class Door:
     def __init__(
-        self, state: Redis, store: Store, ledger: Ledger, cache: Cache, kinds: Kinds, dispatcher: Dispatcher,
-        job_ttl_s: float, idempotency_ttl_s: int,
+        self, state: Redis, payloads: Payloads, storage: Storage, ledger: Ledger, cache: Cache, kinds: Kinds,
+        registry: Registry, dispatcher: Dispatcher, job_ttl_s: float, idempotency_ttl_s: int, stored_items: int,
     ) -> None:  # fmt: skip
         self._state = state
-        self._store = store
+        self._payloads = payloads
+        self._storage = storage
         self._ledger = ledger
         self._cache = cache
         self._kinds = kinds
+        self._registry = registry
         self._dispatcher = dispatcher
         self._job_ttl_s = job_ttl_s
         self._idempotency_ttl_s = idempotency_ttl_s
+        self._stored_items = stored_items
 
     def submit(self, request: JobRequest, idempotency_key: str | None = None) -> str:
         """The id of the job: a new one, or the one this idempotency key made before.
@@ -45,24 +57,123 @@ class Door:
         Raises InvalidRequest, and Conflict when the key was used with another body. A submit that was cut off leaves
         nothing that counts; repeating it with its key completes it under the same id.
         """
-        kind = self._kinds[request.kind]
-        spec = _validated(kind.spec_model, request.spec, "spec")
+        kind, spec, stages = self._understood(request)
         items = [_validated(kind.item_model, item, f"items[{index}]") for index, item in enumerate(request.items)]
+        if len(items) > self._stored_items:
+            return self._submit_stored(request.head, kind, spec, stages, as_lines(request.items), idempotency_key)
         job = uuid4().hex
         if idempotency_key:
-            job = self._reserve(idempotency_key, request, job)
+            body = hashlib.sha256(canonical(request.model_dump(mode="json")).encode()).hexdigest()
+            job = self._reserve(idempotency_key, body, job)
             if self._state.exists(keys.job(job)):
                 return job
-        stages = list(kind.stages(spec))
-        _check_stages(stages)
         hits = self._look_up(kind, spec, stages, items) if request.cache == "use" else {}
-        self._write(job, request, kind, spec, stages, hits)
+        # Under a name of its own: the same request may be on its way twice, and only one of them becomes the job.
+        staged = f"{job}~{uuid4().hex[:8]}"
+        self._payloads.write(staged, request.items)
+        if any(stage.grouped for stage in stages):
+            groups = _groups(request.items)
+            self._ledger.enroll(staged, 0, groups, STAGING_S)
+        settled = [settle(index, request.items[index], hits[index]) for index in sorted(hits)]
+        for start in range(0, len(settled), PAGE):
+            page = {each.index: each.outcome for each in settled[start : start + PAGE]}
+            self._ledger.prefill(staged, stages[0].name, page, STAGING_S)
+        missing = compress(index for index in range(len(items)) if index not in hits)
+        counts = {"total": len(items), "ok": len(hits), "cached": len(hits)}
+        self._create(job, staged, request, kind, spec, stages, missing, counts)
         if len(hits) < len(items):
             self._dispatcher.fill(stages[0].pool)
         return job
 
-    def _reserve(self, key: str, request: JobRequest, job: str) -> str:
-        body = hashlib.sha256(canonical(request.model_dump(mode="json")).encode()).hexdigest()
+    def submit_lines(self, head: JobHead, lines: Iterable[bytes], idempotency_key: str | None = None) -> str:
+        """As `submit`, with the items as lines of JSON, few of them held at a time. A wrong line is told by number."""
+        kind, spec, stages = self._understood(head)
+        checked = checked_lines(lines, kind.item_model)
+        first = list(islice(checked, self._stored_items + 1))
+        if not first:
+            raise InvalidRequest("There are no items: send one JSON object a line.", field="items")
+        if len(first) > self._stored_items:
+            return self._submit_stored(head, kind, spec, stages, chain(first, checked), idempotency_key)
+        request = JobRequest.model_construct(**dict(head), items=[json.loads(line) for line in first])
+        return self.submit(request, idempotency_key)
+
+    def _submit_stored(
+        self, head: JobHead, kind: Kind[Any, Any], spec: BaseModel, stages: Sequence[Stage], lines: Iterable[bytes],
+        idempotency_key: str | None,
+    ) -> str:  # fmt: skip
+        """What the cache has, workers look up when they come to it: a large job must not take long to submit."""
+        self._storage.require_reach(worker.host for worker in self._registry.workers() if worker.pool != "beat")
+        upload = Upload(self._state, self._storage, self._ledger, job := uuid4().hex)
+        upload.write(lines, is_grouped=any(stage.grouped for stage in stages))
+        if idempotency_key:
+            body = hashlib.sha256((canonical(head.model_dump(mode="json")) + upload.digest).encode()).hexdigest()
+            try:
+                job = self._reserve(idempotency_key, body, job)
+            except Conflict:
+                upload.abandon()
+                raise
+        more = {
+            "total": upload.total,
+            "layout": STORED + upload.name,
+            "part_items": PART_ITEMS,
+            "merged": 0,
+            "window_items": WINDOW_ITEMS,
+        }
+        stages = [*stages, Stage(PARTS, "cpu")]
+        if not self._create(job, upload.name, head, kind, spec, stages, f"0-{upload.total - 1}", more):
+            upload.abandon()
+        self._dispatcher.fill(stages[0].pool)
+        return job
+
+    # --- open-ended jobs ---
+
+    def open(self, head: JobHead, keep_items: int) -> str:
+        """A job without a total: items are appended while it runs, until it is closed. The outcomes of its last
+        `keep_items` items are kept, older ones forgotten once they are settled."""
+        kind, spec, stages = self._understood(head)
+        if any(stage.grouped for stage in stages):
+            raise InvalidRequest("An open-ended job cannot have a grouped stage.", field="spec.stages")
+        job = uuid4().hex
+        more = {"total": 0, "open": 1, "layout": EACH, "keep_items": max(1, keep_items)}
+        self._create(job, f"{job}~", head, kind, spec, stages, "", more)
+        return job
+
+    def append(self, job: str, items: Sequence[dict[str, Any]], token: str = "") -> int:
+        """The index of the first of these items. Repeating a call with its token appends nothing twice."""
+        name, first_stage = self._state.hmget(keys.job(job), ["kind", "stages"])
+        if not name or not first_stage:
+            raise UnknownJob(f"There is no job {job!r}; it may have expired.")
+        model = self._kinds[str(name)].item_model
+        for index, item in enumerate(items):
+            _validated(model, item, f"items[{index}]")
+        payloads = [line.decode() for line in as_lines(items)]
+        token = token or uuid4().hex
+        firsts = [
+            self._ledger.append(job, f"{token}:{start}", payloads[start : start + PAGE])
+            for start in range(0, len(payloads), PAGE)
+        ]
+        if not firsts or -1 in firsts:
+            raise Conflict("The job takes no more items: it is closed or over." if firsts else "There are no items.")
+        self._dispatcher.fill(json.loads(first_stage)[0]["pool"])
+        return firsts[0]
+
+    def close(self, job: str) -> str:
+        """No more items come: the job ends when those it has are settled. Returns its state."""
+        state = self._ledger.close(job)
+        if not state:
+            raise UnknownJob(f"There is no job {job!r}; it may have expired.")
+        return state
+
+    # --- what all of them share ---
+
+    def _understood(self, head: JobHead) -> tuple[Kind[Any, Any], BaseModel, list[Stage]]:
+        kind = self._kinds[head.kind]
+        spec = _validated(kind.spec_model, head.spec, "spec")
+        stages = list(kind.stages(spec))
+        _check_stages(stages)
+        return kind, spec, stages
+
+    def _reserve(self, key: str, body: str, job: str) -> str:
         reserved = self._state.set(
             keys.idempotency(key), f"{body} {job}", nx=True, get=False, ex=self._idempotency_ttl_s
         )
@@ -86,58 +197,46 @@ class Door:
             if key is None:
                 return {}
             requests[index] = request_hash(kind.name, stages[0].name, key)
-        found = self._cache.get(list(dict.fromkeys(requests.values())))
+        found = self._cache.get(kind.name, list(dict.fromkeys(requests.values())))
         return {index: found[request] for index, request in requests.items() if request in found}
 
-    def _write(
-        self,
-        job: str,
-        request: JobRequest,
-        kind: Kind[Any, Any],
-        spec: BaseModel,
-        stages: Sequence[Stage],
-        hits: dict[int, Result],
-    ) -> None:
-        # Under a name of its own: the same request may be on its way twice, and only one of them becomes the job.
-        staged = f"{job}~{uuid4().hex[:8]}"
-        self._store.write_items(staged, request.items)
-        if any(stage.grouped for stage in stages):
-            self._store.write_groups(staged, _groups(request.items))
-        settled = [settle(index, request.items[index], hits[index]) for index in sorted(hits)]
-        for start in range(0, len(settled), PAGE):
-            page = {each.index: each.outcome for each in settled[start : start + PAGE]}
-            self._ledger.prefill(staged, stages[0].name, page, STAGING_S)
-        missing = compress(index for index in range(len(request.items)) if index not in hits)
-        ranges = missing.split(",") if missing else []
+    def _create(
+        self, job: str, staged: str, head: JobHead, kind: Kind[Any, Any], spec: BaseModel, stages: Sequence[Stage],
+        pending: str, more: Mapping[str, object],
+    ) -> bool:  # fmt: skip
+        """Make what was written under the name `staged` the job. False when there is one of this id already."""
         fields: dict[str, object] = {
             "state": "queued",
             "kind": kind.name,
             "spec": spec.model_dump_json(),
-            "cache": request.cache,
-            "priority": request.priority,
-            "on_error": json.dumps(request.model_dump(mode="json")["on_error"]),
-            "metadata": json.dumps(request.metadata),
-            "total": len(request.items),
-            "ok": len(hits),
+            "cache": head.cache,
+            "priority": head.priority,
+            "on_error": json.dumps(head.model_dump(mode="json")["on_error"]),
+            "metadata": json.dumps(head.metadata),
+            "ok": 0,
             "failed": 0,
-            "cached": len(hits),
+            "cached": 0,
             "epoch": 0,
-            "max_failed_share": request.allowed_failed_share,
-            "deadline_s": request.deadline_s or "",
+            "max_failed_share": head.allowed_failed_share,
+            "deadline_s": head.deadline_s or "",
+            "item_deadline_s": head.item_deadline_s or "",
             "keep_s": self._job_ttl_s,
             "batch_key": f"{kind.name}|{kind.batch_key(spec)}",
             "batch_items": kind.batch_items(spec),
+            "first": stages[0].name,
             "stages": json.dumps([{"name": each.name, "pool": each.pool, "grouped": each.grouped} for each in stages]),
+            **more,
         }
         for stage in stages:
             fields |= {
                 f"pool:{stage.name}": stage.pool,
                 f"grouped:{stage.name}": int(stage.grouped),
-                f"cost:{stage.name}": kind.cost_s(spec),
+                f"cost:{stage.name}": PART_COST_S if stage.name == PARTS else kind.cost_s(spec),
                 f"pending:{stage.name}": 0,
             }
-        pending = [(stages[0].name, ",".join(ranges[at : at + RANGES])) for at in range(0, len(ranges), RANGES)]
-        self._ledger.create(job, staged, fields, pending)
+        ranges = pending.split(",") if pending else []
+        entries = [(stages[0].name, ",".join(ranges[at : at + RANGES])) for at in range(0, len(ranges), RANGES)]
+        return self._ledger.create(job, staged, fields, entries)
 
 
 def _validated(model: type[BaseModel], value: object, where: str) -> BaseModel:
@@ -156,10 +255,11 @@ def _check_stages(stages: Sequence[Stage]) -> None:
         raise InvalidRequest("spec.stages: one stage may be grouped, and not the first", field="spec.stages")
 
 
-def _groups(items: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
-    """Members by group; an item without a group is a group of its own."""
-    members: dict[str, list[int]] = {}
+def _groups(items: Sequence[dict[str, Any]]) -> list[int]:
+    """The group of each item: the index of the first that has the same. An item without one is a group of its own."""
+    first: dict[str, int] = {}
+    groups = []
     for index, item in enumerate(items):
         group = item.get("group_id")
-        members.setdefault(f"g:{group}" if group is not None else f"i:{index}", []).append(index)
-    return members
+        groups.append(index if group is None else first.setdefault(str(group), index))
+    return groups

@@ -6,7 +6,7 @@ import random
 import re
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,9 @@ class Simulated:
         if not spec.cacheable or any(each.grouped and each.name == stage for each in spec.stages):
             return None
         return {"x": item.x, "seed": spec.seed, "result_bytes": spec.result_bytes}
+
+    def labels(self, spec: SimulatedSpec) -> Mapping[str, str]:
+        return {"model": f"simulated-{spec.seed}"}
 
     def batch_key(self, spec: SimulatedSpec) -> str:
         return hashlib.sha256(spec.model_dump_json().encode()).hexdigest()

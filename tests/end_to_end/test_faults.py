@@ -5,6 +5,7 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -12,7 +13,7 @@ import pytest
 
 from config import keys
 from tests.end_to_end.system import System
-from tests.programs import wait_until
+from tests.programs import Program, wait_until
 
 
 def items(number: int, **fields: Any) -> list[dict[str, Any]]:
@@ -93,12 +94,25 @@ def test_redis_frozen_in_the_middle_of_a_job(system: System, seconds: float) -> 
     assert (ended.state, ended.ok, ended.failed) == ("done", 300, 0)
 
 
-def test_a_job_that_was_stored_but_never_announced_is_run(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the web process had been killed between the two."""
-    with monkeypatch.context() as killed:
-        killed.setattr(type(system.core.dispatcher), "fill", lambda *_: 0)
-        job = system.submit(*items(5))
-    assert system.finish(job).ok == 5
+def test_a_process_killed_between_store_and_publish_leaves_a_job_that_is_run(
+    system: System, run: Callable[..., Program]
+) -> None:
+    code = """
+import os, signal
+from config.settings import load_settings
+from tasks.app import AssayCelery, create_celery
+from tasks.jobs.core import create_core
+from tasks.jobs.model import JobRequest
+
+AssayCelery.publish = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+settings = load_settings()
+core = create_core(settings, create_celery(settings))
+core.door.submit(JobRequest(kind="simulated", items=[{"x": x} for x in range(5)]))
+"""
+    submitter = run("python", "-c", code, ASSAY_REDIS_URL=system.state.url, ASSAY_CACHE_URL=system.cache.url)
+    assert submitter.wait() == -signal.SIGKILL
+    (job,) = system.core.state.zrange(keys.jobs(), 0, -1)
+    assert system.finish(str(job)).ok == 5
 
 
 def test_a_message_deleted_by_hand_is_sent_again(system: System) -> None:
@@ -167,7 +181,10 @@ def test_a_device_drained_and_another_added_in_the_middle(system: System) -> Non
     job = system.submit(*items(300), spec={"cost_s": 0.01, "batch_items": 10})
     system.wait_for_progress(job, 30)
     system.core.pause_queue("gpu.node1.0", draining=True)
+    system.core.pause(job)  # until the other is there, however long this machine takes to start it
     system.launch("device", "--slot", "0", ASSAY_NODE="node2")
+    system.wait_for_workers(4)
+    system.core.resume(job)
     ended = system.finish(job)
     assert ended.ok == 300
     assert "gpu.node2.0" in ended.workers

@@ -6,6 +6,7 @@ import pytest
 from redis import Redis
 
 from config import keys
+from tasks.jobs.cache import Answer, request_hash
 from tasks.jobs.ledger import compress, expand
 from tasks.jobs.model import Result
 from tasks.jobs.outcome import settle
@@ -161,7 +162,6 @@ def test_a_result_counts_once_and_the_first_wins(fleet: Fleet) -> None:
 
 
 def requests_of(number: int) -> dict[int, str]:
-    from tasks.jobs.cache import request_hash
 
     keys_ = [{"x": x, "seed": 0, "result_bytes": 0} for x in range(number)]
     return {x: request_hash("simulated", "run", key) for x, key in enumerate(keys_)}
@@ -185,7 +185,7 @@ def test_what_another_job_computes_is_waited_for_without_blocking(fleet: Fleet) 
     assert fleet.job(second).ok == 1
     assert unsettled(fleet, second) == []
     requests = requests_of(5)
-    owner.core.cache.put({request: Result(score=0.5) for request in requests.values()})
+    owner.core.cache.put("simulated", {each: Answer(Result(score=0.5), "run", {}) for each in requests.values()})
     for chunk in chunks:
         settled = [settle(i, {}, Result(score=0.5)) for i in chunk.items]
         owner.core.ledger.commit(chunk, "w", 0.1, settled, [requests[i] for i in chunk.items], over=True)
@@ -238,7 +238,7 @@ def test_jobs_that_wait_on_each_other_crosswise_both_end(fleet: Fleet) -> None:
     assert second.core.ledger.begin(second.runner.incarnation, b.token, 60, [(b.id, [(1, requests[0])])]) == "w"
     for hand, chunk, request in ((first, a, requests[0]), (second, b, requests[1])):
         result = Result(score=0.5)
-        hand.core.cache.put({request: result})
+        hand.core.cache.put("simulated", {request: Answer(result, "run", {})})
         hand.core.ledger.commit(chunk, "w", 0.1, [settle(0, {}, result)], [request], over=True)
     fleet.work(second)
     assert (fleet.job(one).state, fleet.job(two).state) == ("done", "done")

@@ -12,13 +12,6 @@ from tests.fleet import Fleet
 from tests.programs import wait_until
 
 CACHED = {"cacheable": True}
-PIPELINE = {
-    "stages": [
-        {"name": "rule", "pool": "cpu"},
-        {"name": "judge", "pool": "api"},
-        {"name": "group", "pool": "cpu", "grouped": True},
-    ]
-}
 
 
 def items(*values: object) -> list[dict[str, Any]]:
@@ -157,6 +150,23 @@ def test_a_deadline_ends_the_job_and_what_is_unfinished_is_timed_out(fleet: Flee
     wait_until(look, "the deadline passes")
     assert (fleet.job(job).state, fleet.job(job).reason) == ("done", "deadline")
     assert {row["status"] for row in fleet.rows(job)} == {"timed_out"}
+
+
+def test_an_items_own_deadline_ends_its_tries(fleet: Fleet) -> None:
+    hand = fleet.hire()
+    job = fleet.submit({"x": 1, "fail_times": 99}, {"x": 2, "fail_times": 1}, item_deadline_s=0.9)
+
+    def look() -> bool:
+        fleet.tick()
+        hand.work()
+        return fleet.job(job).state == "done"
+
+    wait_until(look, "the retries are through")
+    late, passed = fleet.rows(job)
+    assert (late["status"], late["error"]["type"], late["attempts"]) == ("timed_out", "timed_out", 2)
+    assert "the last one said: This attempt was told to fail." in late["error"]["message"]
+    assert passed["status"] == "ok"
+    assert fleet.job(job).reasons == {"timed_out": 1}
 
 
 # --- cancel ---
@@ -325,37 +335,6 @@ def test_a_request_that_is_on_its_way_twice_becomes_one_whole_job(
     assert fleet.core.state.keys("*~*") == []
 
 
-def test_a_cached_result_goes_on_by_its_own_jobs_stages(fleet: Fleet) -> None:
-    hand, cpu = fleet.hire(), fleet.hire("cpu")
-    two = CACHED | {"stages": [{"name": "run", "pool": "device"}, {"name": "post", "pool": "cpu"}]}
-    for spec in (CACHED, two, CACHED, two):
-        job = fleet.submit(*items(1, 2), spec=spec)
-        fleet.work(hand, cpu)
-        assert (fleet.job(job).state, fleet.job(job).ok) == ("done", 2)
-
-
-def test_groups_of_different_jobs_do_not_mix_and_large_ones_are_not_divided(fleet: Fleet) -> None:
-    cpu, api = fleet.hire("cpu"), fleet.hire("api")
-    spec = PIPELINE | {"batch_items": 2}
-    jobs = [fleet.submit(*[{"x": x + 10 * n, "group_id": "a"} for x in range(5)], spec=spec) for n in range(3)]
-    fleet.work(cpu, api)
-    for job in jobs:
-        rows = fleet.rows(job)
-        assert [row["parts"]["members"] for row in rows] == [5.0] * 5
-        assert rows[0]["parts"]["mean"] == pytest.approx(sum(row["score"] for row in rows) / 5)
-
-
-def test_a_retry_of_many_pages_with_groups_across_them_ends(fleet: Fleet) -> None:
-    cpu, api = fleet.hire("cpu"), fleet.hire("api")
-    many = [{"x": x, "group_id": f"g{x % 60}", "fail": True} for x in range(450)]
-    job = fleet.submit(*many, spec=PIPELINE)
-    fleet.work(cpu, api)
-    assert fleet.job(job).failed == 450
-    assert fleet.core.retry_failed(job) == 450
-    fleet.work(cpu, api)
-    assert (fleet.job(job).state, fleet.job(job).failed) == ("done", 450)
-
-
 def test_a_broken_kind_fails_its_items_and_keeps_no_chunk(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     hand = fleet.hire()
     job = fleet.submit(*items(1, 2))
@@ -421,66 +400,3 @@ def test_an_expired_job_leaves_nothing_behind(fleet: Fleet, state: Any) -> None:
     assert left <= {keys.queues(), keys.sequence(), keys.tick(), keys.tick_lock()}
     with pytest.raises(UnknownJob):
         fleet.job(job)
-
-
-# --- stages and groups ---
-
-
-def test_items_pass_their_stages_each_in_its_pool(fleet: Fleet) -> None:
-    cpu, api = fleet.hire("cpu"), fleet.hire("api")
-    job = fleet.submit(*[{"x": x, "group_id": f"g{x % 2}"} for x in range(6)], spec=PIPELINE)
-    api.work()
-    assert fleet.computed() == [], "judging waits for the rule"
-    cpu.work()
-    assert fleet.job(job).ok == 0
-    api.work()
-    cpu.work()
-    assert fleet.job(job).state == "done"
-    assert [row["parts"]["members"] for row in fleet.rows(job)] == [3.0] * 6
-    assert {row["worker"] for row in fleet.rows(job)} == {"cpu.node1.0"}
-
-
-def test_a_group_is_finished_as_soon_as_it_is_complete(fleet: Fleet) -> None:
-    cpu, device = fleet.hire("cpu"), fleet.hire()
-    spec = {
-        "batch_items": 2,
-        "cost_s": 0.75,
-        "stages": [{"name": "score", "pool": "device"}, {"name": "group", "grouped": True}],
-    }
-    job = fleet.submit(*[{"x": x, "group_id": f"g{x // 2}", "cost_s": 0} for x in range(4)], spec=spec)
-    (chunk, *_) = device.take()
-    assert chunk.items == (0, 1)
-    from tasks.jobs.model import Result
-    from tasks.jobs.outcome import settle
-
-    device.begin([chunk])
-    results = [settle(i, {"group_id": "g0"}, Result(score=float(i), value={}, next="group")) for i in chunk.items]
-    device.core.ledger.commit(chunk, "w", 0.1, results, over=True)
-    cpu.work()
-    assert (fleet.job(job).state, fleet.job(job).ok) == ("running", 2)
-    assert [row["parts"]["mean"] for row in fleet.rows(job)] == [0.5, 0.5]
-
-
-def test_a_failed_member_does_not_hold_its_group_up_nor_count_in_it(fleet: Fleet) -> None:
-    cpu, api = fleet.hire("cpu"), fleet.hire("api")
-    job = fleet.submit(*[{"x": x, "group_id": "g", "fail": x == 1} for x in range(3)], spec=PIPELINE)
-    for hand in (cpu, api, cpu):
-        hand.work()
-    rows = fleet.rows(job)
-    assert [row["status"] for row in rows] == ["ok", "failed", "ok"]
-    assert rows[1]["error"]["type"] == "simulated_failure"
-    assert rows[0]["parts"]["members"] == 2.0
-    assert (fleet.job(job).state, fleet.job(job).failed) == ("done", 1)
-
-
-def test_retry_computes_touched_groups_again(fleet: Fleet) -> None:
-    cpu, api = fleet.hire("cpu"), fleet.hire("api")
-    job = fleet.submit(
-        {"x": 0, "group_id": "a", "fail": True}, {"x": 1, "group_id": "a"}, {"x": 2, "group_id": "b"}, spec=PIPELINE
-    )
-    for hand in (cpu, api, cpu):
-        hand.work()
-    assert fleet.core.retry_failed(job) == 2
-    for hand in (cpu, api, cpu):
-        hand.work()
-    assert (fleet.job(job).state, fleet.job(job).ok, fleet.job(job).failed) == ("done", 2, 1)

@@ -4,6 +4,8 @@ After every step: no item is without an owner or an outcome, nothing is counted 
 the end everything is driven to completion, and every job ends exactly once.
 """
 
+import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from config import keys
-from tasks.jobs.ledger import Chunk, Ledger, Reader, compress, expand
+from tasks.jobs.ledger import Chunk, Ledger, Reader, Reopened, compress, expand
 from tasks.jobs.model import ItemError, Result
 from tasks.jobs.outcome import settle
 from tests.redis_server import RedisServer
@@ -67,7 +69,7 @@ class LedgerMachine(RuleBasedStateMachine):
             "state": "queued", "kind": "k", "spec": "{}", "total": total, "ok": 0, "failed": 0, "cached": 0, "epoch": 0,
             "max_failed_share": share, "deadline_s": "", "keep_s": 1000, "batch_key": "b", "batch_items": batch,
             "priority": "normal", "stages": '[{"name":"run","pool":"device","grouped":false}]',
-            "pool:run": "device", "grouped:run": 0, "cost:run": 0.5, "pending:run": 0,
+            "first": "run", "pool:run": "device", "grouped:run": 0, "cost:run": 0.5, "pending:run": 0,
         }  # fmt: skip
         assert self.ledger.create(job, f"{job}~1", fields, [("run", f"0-{total - 1}")])
         if twice:  # the reply was lost, and the request repeated
@@ -148,10 +150,16 @@ class LedgerMachine(RuleBasedStateMachine):
         again = sorted(set(range(self.jobs.get(job, 0))) - good)
         if state in ("done", "failed") and again:
             half = len(again) // 2
-            assert self.ledger.reopen(job, again[:half] or again) >= 0
-            assert self.ledger.reopen(job, again[half:]) == len(again) - half
+            pages = [self.counted(job, page) for page in (again[:half] or again, again[half:])]
+            assert self.ledger.reopen(job, pages[0]) >= 0
+            assert self.ledger.reopen(job, pages[1]) == len(again) - half
             self.ledger.run_reopened(job, [compress(again)])
             self.ended.pop(job, None)
+
+    def counted(self, job: str, indices: list[int]) -> list[Reopened]:
+        outcomes = {int(i): json.loads(o) for i, o in self.state.hgetall(keys.job_outcomes(job)).items()}
+        known = {i: Reopened(i, o["status"], (o["error"] or {"type": ""})["type"]) for i, o in outcomes.items()}
+        return [known.get(index, Reopened(index)) for index in indices]
 
     # --- what always holds ---
 
@@ -164,6 +172,12 @@ class LedgerMachine(RuleBasedStateMachine):
             settled = {int(index) for index in self.state.hkeys(keys.job_outcomes(job))}
             lost = set(range(total)) - owned - settled
             assert not lost, f"{job}: nobody has {compress(lost)}"
+
+    @invariant()
+    def no_item_has_two_owners(self) -> None:
+        for job in self.jobs:
+            owned = Counter(self._owned(job))
+            assert max(owned.values(), default=1) == 1, f"{job}: {owned}"
 
     @invariant()
     def the_books_balance(self) -> None:

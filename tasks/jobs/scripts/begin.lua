@@ -4,7 +4,8 @@
 -- Keeps: a request is claimed by one chunk; a parked item is its waiter's and no longer its chunk's; the recorded batch is what a
 -- dead worker is blamed for.
 local incarnation, token, verdicts = ARGV[1], ARGV[2], {}
-local record = {'deadline_at', stamp(now() + tonumber(ARGV[3]))}
+local at_begin = now()
+local record = {'begun_at', stamp(at_begin), 'deadline_at', stamp(at_begin + tonumber(ARGV[3]))}
 local at = 4
 while at <= #ARGV do
   local chunk, number = ARGV[at], tonumber(ARGV[at + 1])
@@ -14,7 +15,7 @@ while at <= #ARGV do
   for offset = 0, number - 1 do
     local index, request = ARGV[at + 2 + offset * 2], ARGV[at + 3 + offset * 2]
     local verdict = 'x'
-    if mine and redis.call('GETBIT', key_job_passed(info[1], info[2]), index) == 0 then
+    if mine and not passed(info[1], info[2], index) then
       verdict = 'r'
       local owner = request ~= '' and redis.call('GET', key_claim(request))
       if request == '' or owner == chunk .. ' ' .. token then
@@ -45,6 +46,7 @@ while at <= #ARGV do
   end
   at = at + 2 + number * 2
 end
+redis.call('HDEL', key_batch(incarnation), 'late') -- that was the batch before
 redis.call('HSET', key_batch(incarnation), unpack(record))
 redis.call('EXPIRE', key_batch(incarnation), 86400)
 return table.concat(verdicts)

@@ -1,25 +1,35 @@
 -- Count results of one chunk. First result of an item and stage wins; safe to repeat.
 -- ARGV  1 job  2 stage  3 chunk  4 worker  5 seconds the items took  6 1: the chunk is over  7 token
 --       8 number of items  9.. index, status, error type, cached, next stage, outcome of each  then requests to release
---       A status of `retry` settles nothing: its outcome is "<seconds> <attempts>", and the item is pending again after those.
+--       A status of `retry` settles nothing yet: the item is pending again after a while; `cached` is "<seconds> <attempts>". Its
+--       outcome is for the case that the item's own deadline would pass before that.
 -- Returns items counted now, the job's state.
 -- Keeps: every item counted once, and only for who holds its chunk; the job's end is a state written with the count that
 -- completes it.
 local job, stage, chunk, worker, seconds = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local number, counted, onward = tonumber(ARGV[8]), 0, {}
 local state = redis.call('HGET', key_job(job), 'state')
+local limit_s = tonumber(redis.call('HGET', key_job(job), 'item_deadline_s') or '')
+
+local function may_retry(index, when)
+  local delay, attempts = string.match(when, '^(%S+) (%d+)$')
+  local due = now() + tonumber(delay)
+  local begun = string.match(redis.call('HGET', key_job_attempts(job), index) or '', ' (%S+)$')
+    or redis.call('HGET', key_batch(redis.call('HGET', key_chunk(chunk), 'incarnation')), 'begun_at')
+  if passed(job, stage, index) or (limit_s and begun and due > tonumber(begun) + limit_s) then return false end
+  redis.call('HSET', key_job_attempts(job), index, attempts .. ' ' .. (begun or stamp(now())))
+  redis.call('ZADD', key_parked(), stamp(due), job .. '|' .. stage .. '|' .. index)
+  return true
+end
+
 if is_active(state) and redis.call('HGET', key_chunk(chunk), 'token') == ARGV[7] then
   for item = 0, number - 1 do
     local at = 9 + item * 6
-    if ARGV[at + 1] == 'retry' then
-      local delay, attempts = string.match(ARGV[at + 5], '^(%S+) (%d+)$')
-      redis.call('HSET', key_job_attempts(job), ARGV[at], attempts)
-      redis.call('ZADD', key_parked(), stamp(now() + tonumber(delay)), job .. '|' .. stage .. '|' .. ARGV[at])
-    elseif settle(job, stage, ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], onward) then
-      counted = counted + 1
-    end
+    local retried = ARGV[at + 1] == 'retry' and may_retry(ARGV[at], ARGV[at + 3])
+    if not retried and settle(job, stage, onward, unpack(ARGV, at, at + 5)) then counted = counted + 1 end
   end
   send_onward(job, onward)
+  trim(job)
   if counted > 0 then
     redis.call('HINCRBY', key_job_workers(job), worker, counted)
     redis.call('HINCRBYFLOAT', key_job_workers(job), worker .. ':s', seconds)

@@ -11,6 +11,10 @@
 local PRIORITIES = {'interactive', 'normal', 'bulk'}
 local RANK = {interactive = 0, normal = 1, bulk = 2}
 local EVENTS_KEPT = 1000
+-- Bitmaps and groups are kept in pages, so that those of an open-ended job can be dropped one by one.
+local PAGE_ITEMS, GROUP_DIGITS = 8192, 10
+-- The stage that moves the outcomes of a stored job into storage; its "items" are parts.
+local PARTS = '~parts'
 local PROGRESS_EVERY_S = 0.25
 
 local function now()
@@ -48,7 +52,37 @@ local function count(entry)
   return total
 end
 
-local function is_active(state) return state == 'queued' or state == 'running' end
+local function is_active(state) return state == 'queued' or state == 'running' or state == 'finishing' end
+
+local function passed(job, stage, index)
+  return redis.call('GETBIT', key_job_passed(job, stage, math.floor(index / PAGE_ITEMS)), index % PAGE_ITEMS) == 1
+end
+
+-- Returns what the bit was.
+local function pass(job, stage, index, bit)
+  return redis.call('SETBIT', key_job_passed(job, stage, math.floor(index / PAGE_ITEMS)), index % PAGE_ITEMS, bit)
+end
+
+local function group_of(job, index)
+  local at = index % PAGE_ITEMS * GROUP_DIGITS
+  local group = redis.call('GETRANGE', key_job_groups(job, math.floor(index / PAGE_ITEMS)), at, at + GROUP_DIGITS - 1)
+  return tostring(tonumber(group))
+end
+
+-- What of a job is asked for with every item. Read once a call.
+local known = {}
+local function facts(job)
+  if not known[job] then
+    local info = redis.call('HMGET', key_job(job), 'part_items', 'total', 'keep_items', 'trimmed')
+    known[job] = {part_items = tonumber(info[1] or 0), total = tonumber(info[2] or 0), keep_items = tonumber(info[3] or 0),
+      trimmed = tonumber(info[4] or 0)}
+  end
+  return known[job]
+end
+
+local function part_size(job, part)
+  return math.min(facts(job).part_items, facts(job).total - part * facts(job).part_items)
+end
 
 local function stages_of(job) return cjson.decode(redis.call('HGET', key_job(job), 'stages')) end
 
@@ -92,9 +126,9 @@ end
 
 -- An item that waited for something. One that was sent to its first stage again meanwhile has nothing to go on from.
 local function come_back(job, stage, index)
-  local first = redis.call('HGET', key_job(job), 'stages')
+  local first = redis.call('HGET', key_job(job), 'first')
   if not first then return end
-  if cjson.decode(first)[1].name ~= stage and redis.call('HEXISTS', key_job_carry(job), index) == 0 then return end
+  if first ~= stage and stage ~= PARTS and redis.call('HEXISTS', key_job_carry(job), index) == 0 then return end
   push_pending(job, stage, index, true)
 end
 
@@ -159,7 +193,7 @@ end
 
 -- After the counters changed: is the job over, or has too much of it failed?
 local function check_end(job)
-  local info = redis.call('HMGET', key_job(job), 'state', 'ok', 'failed', 'total', 'max_failed_share', 'open', 'told_at')
+  local info = redis.call('HMGET', key_job(job), 'state', 'ok', 'failed', 'total', 'max_failed_share', 'open', 'told_at', 'merged')
   if not is_active(info[1]) then return info[1] end
   local ok, failed, total = tonumber(info[2]), tonumber(info[3]), tonumber(info[4])
   if info[6] ~= '1' and failed > tonumber(info[5]) * total then
@@ -167,8 +201,17 @@ local function check_end(job)
     return 'failed'
   end
   if info[6] ~= '1' and ok + failed >= total then
-    end_job(job, 'done', '')
-    return 'done'
+    local parts = facts(job).part_items > 0 and math.ceil(total / facts(job).part_items) or 0
+    if tonumber(info[8] or 0) >= parts then
+      end_job(job, 'done', '')
+      return 'done'
+    end
+    if info[1] ~= 'finishing' then
+      redis.call('HSET', key_job(job), 'state', 'finishing')
+      redis.call('ZREM', key_deadlines(), job)
+      tell(job, 'finishing', {'ok', info[2], 'failed', info[3], 'total', info[4]})
+    end
+    return 'finishing'
   end
   local at = now()
   if at - tonumber(info[7] or 0) >= PROGRESS_EVERY_S then
@@ -180,13 +223,13 @@ end
 
 -- Count an item's result of one stage, once. Returns false when it was counted before.
 -- `next` is the stage it goes on to, or '' when `outcome` is final. Groups and ranges for the next stage are collected in `onward`.
-local function settle(job, stage, index, status, error_type, cached, next, outcome, onward)
-  if redis.call('SETBIT', key_job_passed(job, stage), index, 1) == 1 then return false end
+local function settle(job, stage, onward, index, status, error_type, cached, next, outcome)
+  if tonumber(index) < facts(job).trimmed or pass(job, stage, index, 1) == 1 then return false end
   redis.call('HDEL', key_job_attempts(job), index)
   if next ~= '' then
     redis.call('HSET', key_job_carry(job), index, outcome)
     if redis.call('HGET', key_job(job), 'grouped:' .. next) == '1' then
-      local group = redis.call('HGET', key_job_groups(job), index)
+      local group = group_of(job, index)
       if redis.call('HINCRBY', key_job_awaited(job), group, -1) == 0 then
         push_pending(job, next, '=' .. redis.call('HGET', key_job_members(job), group))
       end
@@ -205,9 +248,52 @@ local function settle(job, stage, index, status, error_type, cached, next, outco
     redis.call('HINCRBY', key_job_reasons(job), error_type, 1)
   end
   if cached == '1' then redis.call('HINCRBY', key_job(job), 'cached', 1) end
+  if facts(job).part_items > 0 then
+    local part = math.floor(index / facts(job).part_items)
+    if redis.call('HINCRBY', key_job_settled(job), part, 1) == part_size(job, part) then
+      push_pending(job, PARTS, tostring(part))
+    end
+  end
   return true
 end
 
 local function send_onward(job, onward)
   for stage, items in pairs(onward) do push_pending(job, stage, compress(items)) end
+end
+
+-- The outcomes of a part are in this file now, and leave Redis; with no file they stay. Returns false when it was done before.
+local function move_part(job, part, file)
+  if pass(job, PARTS, part, 1) == 1 then return false end
+  if file ~= '' then
+    redis.call('HSET', key_job_parts(job), part, file)
+    local first, size = part * facts(job).part_items, part_size(job, part)
+    for at = first, first + size - 1, 1000 do
+      local page = {}
+      for index = at, math.min(at + 999, first + size - 1) do page[#page + 1] = index end
+      redis.call('HDEL', key_job_outcomes(job), unpack(page))
+    end
+  end
+  redis.call('HINCRBY', key_job(job), 'merged', 1)
+  local first = redis.call('HGET', key_job(job), 'first')
+  if redis.call('EXISTS', key_job_pending(job, first)) == 1 then make_ready(job, first) end
+  return true
+end
+
+-- Of an open-ended job: forget the oldest outcomes beyond what it keeps, up to the first item that has none.
+local function trim(job)
+  local about = facts(job)
+  if about.keep_items == 0 then return end
+  local last = math.min(about.total - about.keep_items, about.trimmed + 1000)
+  while about.trimmed < last and redis.call('HDEL', key_job_outcomes(job), about.trimmed) == 1 do
+    for _, key in ipairs({key_job_blocks(job), key_job_members(job), key_job_awaited(job), key_job_deaths(job)}) do
+      redis.call('HDEL', key, about.trimmed)
+    end
+    about.trimmed = about.trimmed + 1
+    if about.trimmed % PAGE_ITEMS == 0 then
+      local page = about.trimmed / PAGE_ITEMS - 1
+      redis.call('UNLINK', key_job_groups(job, page))
+      for _, stage in ipairs(stages_of(job)) do redis.call('UNLINK', key_job_passed(job, stage.name, page)) end
+    end
+  end
+  redis.call('HSET', key_job(job), 'trimmed', about.trimmed)
 end

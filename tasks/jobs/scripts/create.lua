@@ -7,11 +7,14 @@ local exists, at = redis.call('EXISTS', key_job(job)) == 1, now()
 if not exists then
   redis.call('HSET', key_job(job), 'created_at', stamp(at), 'told_at', stamp(at), unpack(ARGV, 4, 3 + fields * 2))
 end
-local moves = {{key_job_blocks(staged), key_job_blocks(job)}, {key_job_outcomes(staged), key_job_outcomes(job)},
-  {key_job_members(staged), key_job_members(job)}, {key_job_awaited(staged), key_job_awaited(job)},
-  {key_job_groups(staged), key_job_groups(job)}}
-for _, stage in ipairs(stages_of(job)) do
-  moves[#moves + 1] = {key_job_passed(staged, stage.name), key_job_passed(job, stage.name)}
+local moves = {}
+for _, key in ipairs({key_job_blocks, key_job_offsets, key_job_outcomes, key_job_members, key_job_awaited}) do
+  moves[#moves + 1] = {key(staged), key(job)}
+end
+local stages = stages_of(job)
+for page = 0, math.floor(facts(job).total / PAGE_ITEMS) do
+  moves[#moves + 1] = {key_job_groups(staged, page), key_job_groups(job, page)}
+  moves[#moves + 1] = {key_job_passed(staged, stages[1].name, page), key_job_passed(job, stages[1].name, page)}
 end
 for _, move in ipairs(moves) do
   if exists then
@@ -22,6 +25,7 @@ for _, move in ipairs(moves) do
   end
 end
 if exists then return 0 end
+redis.call('ZREM', key_staging(), staged)
 redis.call('ZADD', key_jobs(), stamp(at), job)
 tell(job, 'queued')
 for at_argument = 4 + fields * 2, #ARGV, 2 do push_pending(job, ARGV[at_argument], ARGV[at_argument + 1]) end

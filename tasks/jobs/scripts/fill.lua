@@ -82,10 +82,19 @@ local function has_room(queue, readers, priority)
   return chunks < MOST_CHUNKS * readers and load < 2 * target_s * readers
 end
 
+-- A stored job whose outcomes wait to be moved out of Redis gets no new items until they are.
+local function is_held_back(job, stage)
+  local info = redis.call('HMGET', key_job(job), 'first', 'pending:' .. stage, 'merged', 'window_items')
+  local about = facts(job)
+  if about.part_items == 0 or info[1] ~= stage then return false end
+  return about.total - tonumber(info[2]) - tonumber(info[3] or 0) * about.part_items >= tonumber(info[4])
+end
+
 -- Returns whether there may be more to do for this queue.
 local function new_chunk(queue, readers, loaded)
   local job, stage, priority = choose(loaded)
   if not job or not has_room(queue, readers, priority) then return false end
+  if is_held_back(job, stage) then make_unready(job, stage) return true end
   local wanted, cost = size(job, stage)
   local items, mode, number = cut(job, stage, wanted)
   redis.call('HINCRBY', key_job(job), 'pending:' .. stage, -number)

@@ -2,8 +2,8 @@
 -- ARGV  1 job  2 stage  3 lifetime s  4.. index, outcome, ...
 local job, stage = ARGV[1], ARGV[2]
 for at = 4, #ARGV, 2 do
-  redis.call('SETBIT', key_job_passed(job, stage), ARGV[at], 1)
+  pass(job, stage, ARGV[at], 1)
+  redis.call('EXPIRE', key_job_passed(job, stage, math.floor(ARGV[at] / PAGE_ITEMS)), ARGV[3])
   redis.call('HSET', key_job_outcomes(job), ARGV[at], ARGV[at + 1])
 end
-redis.call('EXPIRE', key_job_passed(job, stage), ARGV[3])
 redis.call('EXPIRE', key_job_outcomes(job), ARGV[3])

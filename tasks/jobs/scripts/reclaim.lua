@@ -9,19 +9,23 @@ local flat = redis.call('HGETALL', key_batch(incarnation))
 local batches = 0
 for at = 1, #flat, 2 do
   batch[flat[at]] = flat[at + 1]
-  if flat[at] ~= 'deadline_at' and flat[at] ~= 'late' then batches = batches + 1 end
+  if flat[at] ~= 'begun_at' and flat[at] ~= 'deadline_at' and flat[at] ~= 'late' then batches = batches + 1 end
 end
 
 local function uncommitted(job, stage, items)
   local left = {}
   for _, index in ipairs(expand(items)) do
-    if redis.call('GETBIT', key_job_passed(job, stage), index) == 0 then left[#left + 1] = index end
+    if not passed(job, stage, index) then left[#left + 1] = index end
   end
   return left
 end
 
 -- Items that ran alone and took their worker with them. A failed item still counts in its group.
 local function fail(job, stage, items, deaths)
+  if stage == PARTS then -- then these outcomes stay where they are
+    for _, part in ipairs(items) do move_part(job, part, '') end
+    return check_end(job)
+  end
   local late = batch['late'] == '1'
   local message = late and 'Still running at its deadline, alone; its worker was stopped.'
     or 'Ended its worker process ' .. deaths .. ' times while it ran alone.'
@@ -33,15 +37,16 @@ local function fail(job, stage, items, deaths)
     if each.grouped and reached then grouped = each.name end
     if each.name == stage then reached = true end
   end
-  for _, index in ipairs(items) do settle(job, stage, index, 'failed', kind, '0', grouped, outcome, onward) end
+  for _, index in ipairs(items) do settle(job, stage, onward, index, 'failed', kind, '0', grouped, outcome) end
   send_onward(job, onward)
+  trim(job)
   check_end(job)
 end
 
 -- `items` ran in one batch when the worker died; `alone` tells that nothing else ran with them and they cannot be divided.
 local function isolate(job, stage, items, alone)
   if alone then
-    local deaths = redis.call('HINCRBY', key_job_deaths(job), items[1], 1)
+    local deaths = redis.call('HINCRBY', key_job_deaths(job), (stage == PARTS and PARTS or '') .. items[1], 1)
     if deaths >= most_deaths or batch['late'] == '1' then return fail(job, stage, items, deaths) end
     return push_pending(job, stage, '!' .. compress(items), true)
   end

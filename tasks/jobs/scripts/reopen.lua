@@ -1,6 +1,7 @@
 -- Run items again that failed, or that a job which ended early never came to, from their first stage on. In pages: while it is
 -- `reopening` a job neither runs nor ends; the last call lets it go. All may be repeated, and a retry that was cut off resumed.
--- ARGV  1 job  2 1: the last call, which follows the pages  3.. indices, with all members of the groups they touch
+-- ARGV  1 job  2 1: the last call, which follows the pages  3.. pending entries; or, in a page, index, status, error type and
+--       `cached` of each item, with all members of the groups they touch. The status is empty for an item without an outcome.
 -- Returns the number of items, or -1 when the job is not in a state that allows it.
 -- Keeps: an item is taken out of the counters before it is pending again; nothing of the last epoch counts in the new one.
 local job, last, again = ARGV[1], ARGV[2] == '1', {}
@@ -23,21 +24,32 @@ if last then
   check_end(job)
   return 0
 end
-for at = 3, #ARGV do
-  local index = ARGV[at]
-  local outcome = redis.call('HGET', key_job_outcomes(job), index)
-  if outcome then
-    local decoded = cjson.decode(outcome)
-    redis.call('HDEL', key_job_outcomes(job), index)
-    redis.call('HINCRBY', key_job(job), decoded.status == 'ok' and 'ok' or 'failed', -1)
-    if decoded.status ~= 'ok' then redis.call('HINCRBY', key_job_reasons(job), decoded.error.type, -1) end
-    if decoded.cached then redis.call('HINCRBY', key_job(job), 'cached', -1) end
+local part_items = facts(job).part_items
+for at = 3, #ARGV, 4 do
+  local index, status = ARGV[at], ARGV[at + 1]
+  local here = redis.call('HGET', key_job_outcomes(job), index)
+  if status ~= '' and here ~= '' and (here or part_items > 0) then
+    redis.call('HINCRBY', key_job(job), status == 'ok' and 'ok' or 'failed', -1)
+    if status ~= 'ok' then redis.call('HINCRBY', key_job_reasons(job), ARGV[at + 2], -1) end
+    if ARGV[at + 3] == '1' then redis.call('HINCRBY', key_job(job), 'cached', -1) end
+    if part_items > 0 then
+      local part = math.floor(index / part_items)
+      redis.call('HSET', key_job_outcomes(job), index, '') -- hides what the part's file has
+      redis.call('HINCRBY', key_job_settled(job), part, -1)
+      if pass(job, PARTS, part, 0) == 1 then
+        local file = redis.call('HGET', key_job_parts(job), part)
+        if file then redis.call('HSET', key_job_parts(job), part, '~' .. file) end
+        redis.call('HINCRBY', key_job(job), 'merged', -1)
+      end
+    else
+      redis.call('HDEL', key_job_outcomes(job), index)
+    end
   end
   for _, key in ipairs({key_job_carry(job), key_job_deaths(job), key_job_attempts(job)}) do redis.call('HDEL', key, index) end
   for _, stage in ipairs(stages) do
-    redis.call('SETBIT', key_job_passed(job, stage.name), index, 0)
+    if stage.name ~= PARTS then pass(job, stage.name, index, 0) end
     if stage.grouped then
-      local group = redis.call('HGET', key_job_groups(job), index)
+      local group = group_of(job, index)
       redis.call('HSET', key_job_awaited(job), group, count(redis.call('HGET', key_job_members(job), group)))
     end
   end

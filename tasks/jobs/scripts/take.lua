@@ -1,13 +1,14 @@
 -- Take the chunk a message names, or the next best of the queue; and adopt more of the same kind until a batch is full.
 -- ARGV  1 queue  2 chunk  3 incarnation  4 worker  5 token  6 1: adopt
--- Returns chunk, job, stage, items, mode, ... for each chunk taken; nothing when there is none.
+-- Returns chunk, job, stage, items, mode, layout of its payload, ... for each chunk taken; nothing when there is none.
 -- Keeps: a chunk has one holder; the same token always gets the same chunks, so a lost reply may be asked for again.
 local queue, wanted, incarnation, worker, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local taken, total = {}, 0
 
 local function answer(id)
   local info = redis.call('HMGET', key_chunk(id), 'job', 'stage', 'items', 'mode', 'count')
-  for _, value in ipairs({id, info[1], info[2], info[3], info[4]}) do taken[#taken + 1] = value end
+  local layout = redis.call('HGET', key_job(info[1]), 'layout') or ''
+  for _, value in ipairs({id, info[1], info[2], info[3], info[4], layout}) do taken[#taken + 1] = value end
   total = total + tonumber(info[5])
 end
 

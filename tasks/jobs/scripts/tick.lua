@@ -1,6 +1,8 @@
 -- The clockwork: parked items that are due, jobs past their deadline, jobs to be removed; and whether lapsed heartbeats count.
 -- ARGV  1 who  2 least s between two ticks  3 s without a tick that mean Redis or all of us were away  4 grace s after that
--- Returns -1 when another ticked just now; else 1 while heartbeats are forgiven and 0 when not, then ids of jobs to remove.
+--       5 s after its last page when an upload counts as given up
+-- Returns -1 when another ticked just now; else 1 while heartbeats are forgiven and 0 when not, then ids of jobs to remove, and
+-- names of given-up uploads with `~` before them.
 -- Keeps: after a stall of Redis nobody is declared dead before everybody had time to beat again.
 if not redis.call('SET', key_tick_lock(), ARGV[1], 'NX', 'PX', math.floor(tonumber(ARGV[2]) * 1000)) then return {-1} end
 local at = now()
@@ -24,5 +26,8 @@ end
 local answer = {at < grace_until and 1 or 0}
 for _, job in ipairs(redis.call('ZRANGEBYSCORE', key_expiry(), '-inf', stamp(at), 'LIMIT', 0, 100)) do
   answer[#answer + 1] = job
+end
+for _, folder in ipairs(redis.call('ZRANGEBYSCORE', key_staging(), '-inf', stamp(at - tonumber(ARGV[5])), 'LIMIT', 0, 100)) do
+  answer[#answer + 1] = '~' .. folder
 end
 return answer

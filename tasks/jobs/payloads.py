@@ -1,0 +1,172 @@
+"""What the items of a job are: written once at submit, read by index.
+
+Three layouts: blocks of items in a Redis hash (small jobs), one item a block (`each`: open-ended jobs, which drop them
+one by one), and a JSONL file in the storage of which Redis knows where each block begins (`stored:<folder>`).
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from redis import Redis
+from redis.client import Pipeline
+
+from config import keys
+from tasks.jobs.storage import Storage, folder_name, is_stored, items_path
+from tasks.jobs.values import Values
+
+#: Items stored together. A chunk reads whole blocks, so small ones waste little and large ones cost few commands.
+BLOCK_ITEMS = 100
+#: Decimal digits of an offset in `job_offsets`: files up to a petabyte.
+OFFSET_DIGITS = 15
+#: Seconds that what is written ahead of its job lives if the job is never created, or no further page comes.
+STAGING_S = 3600
+
+EACH = "each"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The part of a job that never changes: what a worker needs to run its items."""
+
+    id: str
+    kind: str
+    spec: dict[str, Any]
+    cache: str
+    fill: float | None
+    """The score of a failed item."""
+    item_deadline_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Items of one job to be read."""
+
+    job: str
+    layout: str
+    indices: Sequence[int]
+
+
+Loaded = dict[int, tuple[dict[str, Any], dict[str, Any] | None, int]]
+
+
+class Payloads:
+    def __init__(self, state: Redis, storage: Storage) -> None:
+        self._state = state
+        self._storage = storage
+        self._values = Values(storage)
+
+    def write(self, job: str, items: Sequence[dict[str, Any]]) -> None:
+        """Into Redis, before the job exists; lapses if it never does."""
+        pipeline = self._state.pipeline(transaction=False)
+        for block in range(0, len(items), BLOCK_ITEMS):
+            body = json.dumps(items[block : block + BLOCK_ITEMS], separators=(",", ":"))
+            pipeline.hset(keys.job_blocks(job), str(block // BLOCK_ITEMS), body)
+        pipeline.expire(keys.job_blocks(job), STAGING_S)
+        pipeline.execute()
+
+    def read_work(self, wanted: Sequence[Wanted], unknown: Sequence[str]) -> tuple[list[Loaded], dict[str, Recipe]]:
+        """For each: index -> (payload, what the last stage handed on, attempts). And the recipes of jobs not known yet,
+        as far as they exist. All in one round trip, and one read for each run of stored items."""
+        pipeline = self._state.pipeline(transaction=False)
+        for job in unknown:
+            pipeline.hmget(keys.job(job), ["kind", "spec", "cache", "on_error", "item_deadline_s"])
+        for each in wanted:
+            self._ask(pipeline, each)
+            pipeline.hmget(keys.job_carry(each.job), [str(index) for index in each.indices])
+            pipeline.hmget(keys.job_attempts(each.job), [str(index) for index in each.indices])
+        replies = iter(pipeline.execute())
+        recipes = {}
+        for job in unknown:
+            kind, spec, cache, on_error, item_deadline_s = next(replies)
+            if kind and spec:
+                fill = json.loads(on_error or "null")
+                recipes[job] = Recipe(
+                    job,
+                    kind,
+                    json.loads(spec),
+                    cache or "use",
+                    fill["fill"] if isinstance(fill, dict) else None,
+                    float(item_deadline_s) if item_deadline_s else None,
+                )
+        work: list[Loaded] = []
+        for each in wanted:
+            payloads = self._answer(replies, each)
+            carries, attempts = next(replies), next(replies)
+            work.append(
+                {
+                    index: (
+                        payloads[index],
+                        self._carry(each, carry) if carry else None,
+                        int(tried.split()[0]) if tried else 0,
+                    )
+                    for index, carry, tried in zip(each.indices, carries, attempts, strict=True)
+                    if index in payloads
+                }
+            )
+        return work, recipes
+
+    def read(self, job: str, layout: str, indices: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """Payloads by index, as far as they are there."""
+        each = Wanted(job, layout, indices)
+        pipeline = self._state.pipeline(transaction=False)
+        self._ask(pipeline, each)
+        return self._answer(iter(pipeline.execute()), each)
+
+    def _carry(self, wanted: Wanted, line: str) -> dict[str, Any]:
+        return cast(dict[str, Any], json.loads(self._values.resolved(folder_name(wanted.job, wanted.layout), line)))
+
+    def _ask(self, pipeline: Pipeline, wanted: Wanted) -> None:
+        if is_stored(wanted.layout):
+            for first, last in _runs(_blocks(wanted)):
+                pipeline.getrange(keys.job_offsets(wanted.job), first * OFFSET_DIGITS, (last + 2) * OFFSET_DIGITS - 1)
+        else:
+            pipeline.hmget(keys.job_blocks(wanted.job), [str(block) for block in _blocks(wanted)])
+
+    def _answer(self, replies: Iterator[Any], wanted: Wanted) -> dict[int, dict[str, Any]]:
+        asked = set(wanted.indices)
+        if is_stored(wanted.layout):
+            found: dict[int, dict[str, Any]] = {}
+            for first, _ in _runs(_blocks(wanted)):
+                lines = self._lines(wanted, cast(str, next(replies)))
+                for index, line in enumerate(lines, first * BLOCK_ITEMS):
+                    if index in asked:
+                        found[index] = json.loads(line)
+            return found
+        size = _block_items(wanted.layout)
+        return {
+            index: item
+            for block, body in zip(_blocks(wanted), next(replies), strict=True)
+            if body
+            for index, item in enumerate(json.loads(body), block * size)
+            if index in asked
+        }
+
+    def _lines(self, wanted: Wanted, offsets: str) -> list[bytes]:
+        if not offsets:  # the job is gone
+            return []
+        start, stop = int(offsets[:OFFSET_DIGITS]), int(offsets[-OFFSET_DIGITS:])
+        return self._storage.read(items_path(folder_name(wanted.job, wanted.layout)), start, stop).split(b"\n")[:-1]
+
+
+def _block_items(layout: str) -> int:
+    return 1 if layout == EACH else BLOCK_ITEMS
+
+
+def _blocks(wanted: Wanted) -> list[int]:
+    size = _block_items(wanted.layout)
+    return sorted({index // size for index in wanted.indices})
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """First and last of each run of consecutive numbers."""
+    first = previous = None
+    for number in numbers:
+        if first is None or previous is None or number != previous + 1:
+            if first is not None and previous is not None:
+                yield first, previous
+            first = number
+        previous = number
+    if first is not None and previous is not None:
+        yield first, previous

@@ -1,0 +1,132 @@
+"""A large job's items on their way into the storage: page by page, so that a million lines take no more memory than a
+thousand. Nothing of it counts before the job is created, and what is given up is swept away."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, NoReturn
+from uuid import uuid4
+
+from pydantic import BaseModel, ValidationError
+from redis import Redis
+
+from config import keys
+from tasks.errors import InvalidRequest
+from tasks.jobs.ledger import PAGE_ITEMS, Ledger
+from tasks.jobs.payloads import BLOCK_ITEMS, OFFSET_DIGITS, STAGING_S
+from tasks.jobs.storage import Storage, folder_path, items_path
+
+#: Lines written at a time: whole blocks.
+PAGE = 10 * BLOCK_ITEMS
+
+
+class Upload:
+    def __init__(self, state: Redis, storage: Storage, ledger: Ledger, job: str) -> None:
+        self._state = state
+        self._storage = storage
+        self._ledger = ledger
+        self.name = f"{job}~{uuid4().hex[:8]}"
+        self.total = 0
+        self._digest = hashlib.sha256()
+        self._groups: dict[str, int] = {}
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hexdigest()
+
+    def write(self, lines: Iterable[bytes], is_grouped: bool) -> None:
+        """All of them. Raises what reading the lines raises; then nothing is left."""
+        self._keep()
+        try:
+            file = self._storage.create(items_path(self.name))
+            try:
+                offset = 0
+                for page in _pages(iter(lines), PAGE):
+                    if is_grouped:
+                        self._enroll(page)
+                    file.write(b"".join(line + b"\n" for line in page))
+                    offset = self._note(page, offset)
+                self._state.append(keys.job_offsets(self.name), f"{offset:0{OFFSET_DIGITS}d}")
+                file.finish()
+            except BaseException:
+                file.abandon()
+                raise
+        except BaseException:
+            self.abandon()
+            raise
+
+    def abandon(self) -> None:
+        self._storage.delete(folder_path(self.name))
+        pipeline = self._state.pipeline(transaction=False)
+        pipeline.delete(keys.job_offsets(self.name), keys.job_members(self.name), keys.job_awaited(self.name))
+        for page in range(self.total // PAGE_ITEMS + 1):
+            pipeline.delete(keys.job_groups(self.name, str(page)))
+        pipeline.zrem(keys.staging(), self.name)
+        pipeline.execute()
+
+    def _keep(self) -> None:
+        """Not given up: what was written so far lives on for a while."""
+        seconds, _ = self._state.time()
+        pipeline = self._state.pipeline(transaction=False)
+        pipeline.zadd(keys.staging(), {self.name: seconds})
+        for key in (keys.job_offsets(self.name), keys.job_members(self.name), keys.job_awaited(self.name)):
+            pipeline.expire(key, STAGING_S)
+        pipeline.execute()
+
+    def _note(self, page: list[bytes], offset: int) -> int:
+        """Remember where the page's blocks begin. Returns where the next one does."""
+        starts = []
+        for at, line in enumerate(page):
+            if at % BLOCK_ITEMS == 0:
+                starts.append(f"{offset:0{OFFSET_DIGITS}d}")
+            self._digest.update(line + b"\n")
+            offset += len(line) + 1
+        self._state.append(keys.job_offsets(self.name), "".join(starts))
+        self.total += len(page)
+        self._keep()
+        return offset
+
+    def _enroll(self, page: list[bytes]) -> None:
+        """An item without a group is a group of its own."""
+        numbers = []
+        for index, line in enumerate(page, self.total):
+            group = json.loads(line).get("group_id")
+            numbers.append(index if group is None else self._groups.setdefault(str(group), index))
+        self._ledger.enroll(self.name, self.total, numbers, STAGING_S)
+
+
+def checked_lines(lines: Iterable[bytes], model: type[BaseModel]) -> Iterator[bytes]:
+    """The lines that are not blank, each a valid item. Raises InvalidRequest with the number of one that is not."""
+    for number, line in enumerate(lines, 1):
+        line = line.strip()
+        if not line:
+            continue
+        try:
+            model.model_validate_json(line)
+            if b"NaN" in line or b"Infinity" in line:
+                json.loads(line, parse_constant=_refuse)
+        except ValidationError as error:
+            first = error.errors()[0]
+            path = ".".join(str(part) for part in first["loc"])
+            message = first["msg"].removeprefix("Value error, ")
+            raise InvalidRequest(
+                f"line {number}: {path + ': ' if path else ''}{message}",
+                field=f"items[{number - 1}].{path}".rstrip("."),
+            ) from error
+        except ValueError as error:
+            raise InvalidRequest(f"line {number}: {error}", field=f"items[{number - 1}]") from error
+        yield line
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON; use null")
+
+
+def _pages(lines: Iterator[bytes], size: int) -> Iterator[list[bytes]]:
+    while page := list(islice(lines, size)):
+        yield page
+
+
+def as_lines(items: Iterable[dict[str, Any]]) -> Iterator[bytes]:
+    return (json.dumps(item, separators=(",", ":"), ensure_ascii=False).encode() for item in items)

@@ -1,0 +1,53 @@
+"""Outcomes too long for Redis: a file has them, and a stub takes their place."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from uuid import uuid4
+
+from tasks.jobs.ledger import Settled
+from tasks.jobs.storage import Storage, values_path
+
+#: Bytes of an outcome that Redis holds at most.
+LINE_BYTES = 64 * 1024
+_STUB = '{"~stored":'
+
+
+class Values:
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def shortened(self, folder: str, settled: Sequence[Settled]) -> list[Settled]:
+        """The same, with long outcomes put into a file."""
+        long = [each for each in settled if len(each.outcome) > LINE_BYTES]
+        if not long:
+            return list(settled)
+        token, at = uuid4().hex, 0
+        file = self._storage.create(values_path(folder, token))
+        stubs: dict[int, str] = {}
+        for each in long:
+            body = each.outcome.encode()
+            file.write(body)
+            stubs[each.index] = f'{_STUB}["{token}",{at},{at + len(body)}]}}'
+            at += len(body)
+        file.finish()
+        return [each.with_outcome(stubs[each.index]) if each.index in stubs else each for each in settled]
+
+    def resolved(self, folder: str, line: str) -> str:
+        """The outcome that a stub stands for; another line is its own."""
+        if not line.startswith(_STUB):
+            return line
+        token, start, stop = json.loads(line)["~stored"]
+        return self._storage.read(values_path(folder, token), start, stop).decode()
+
+
+def split(settled: Iterable[Settled], most_bytes: int) -> Iterator[list[Settled]]:
+    """In pages of so many bytes; at least one page, which may be empty."""
+    page: list[Settled] = []
+    size = 0
+    for each in settled:
+        if page and size + len(each.outcome) > most_bytes:
+            yield page
+            page, size = [], 0
+        page.append(each)
+        size += len(each.outcome)
+    yield page

@@ -1,0 +1,271 @@
+"""Large jobs: items in the storage, outcomes moved there part by part, nothing lost and nothing left."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from config import keys
+from config.settings import Settings
+from tasks.errors import Conflict, InvalidRequest, StorageNotShared
+from tasks.jobs.model import Job, JobHead
+from tests.fleet import Fleet
+
+NUMBER = 7000  # a part and a half
+
+
+@pytest.fixture
+def fleet(settings: Settings, tmp_path: Path) -> Iterator[Fleet]:
+    """Jobs of more than 50 items are stored."""
+    fleet = Fleet(
+        settings.model_copy(update={"stored_items": 50, "storage_shared": True, "heartbeat_ttl_s": 600.0}),
+        tmp_path / "journal",
+    )
+    yield fleet
+    fleet.close()
+
+
+def lines(number: int, **fields: Any) -> Iterator[bytes]:
+    return (json.dumps({"id": f"item-{x}", "x": x} | fields).encode() for x in range(number))
+
+
+def submit(fleet: Fleet, number: int = NUMBER, key: str | None = None, **options: Any) -> str:
+    return fleet.core.door.submit_lines(JobHead(kind="simulated", **options), lines(number), key)
+
+
+def files(settings: Settings) -> list[Path]:
+    root = settings.data_dir / "storage" / "jobs"
+    return sorted(path for path in root.rglob("*") if path.is_file()) if root.exists() else []
+
+
+def whole(fleet: Fleet, job: Job) -> list[dict[str, Any]]:
+    """Rows read one by one, after checking that the stream has the same."""
+    rows = list(fleet.core.results.read(job))
+    assert [json.loads(line) for line in b"".join(fleet.core.results.lines(job)).splitlines()] == rows
+    return rows
+
+
+def test_a_large_job_ends_with_every_outcome_in_order_and_none_of_them_in_redis(fleet: Fleet) -> None:
+    device, cpu = fleet.hire(), fleet.hire("cpu")
+    job = submit(fleet)
+    fleet.work(device, cpu)
+    done = fleet.job(job)
+    assert (done.state, done.ok, done.total) == ("done", NUMBER, NUMBER)
+    rows = whole(fleet, done)
+    assert [row["index"] for row in rows] == list(range(NUMBER))
+    assert [(row["id"], row["value"]["x"]) for row in rows] == [(f"item-{x}", x) for x in range(NUMBER)]
+    assert fleet.core.state.hlen(keys.job_outcomes(job)) == 0
+    assert len(files(fleet.settings)) == 3, "the items and two parts"
+    events = [fields["event"] for _, fields in fleet.core.results.events(job, "0", 1)]
+    assert events[-2:] == ["finishing", "done"]
+
+
+def test_a_list_of_many_items_is_stored_too(fleet: Fleet) -> None:
+    device, cpu = fleet.hire(), fleet.hire("cpu")
+    job = fleet.submit(*[{"x": x} for x in range(51)])
+    assert fleet.job(job).layout.startswith("stored:")
+    fleet.work(device, cpu)
+    assert [row["value"]["x"] for row in whole(fleet, fleet.job(job))] == list(range(51))
+
+
+def test_few_lines_make_a_small_job(fleet: Fleet) -> None:
+    job = submit(fleet, 50)
+    assert (fleet.job(job).layout, fleet.job(job).total) == ("", 50)
+    assert files(fleet.settings) == []
+
+
+def test_what_is_finished_is_readable_in_order_while_the_rest_runs(fleet: Fleet) -> None:
+    device, cpu = fleet.hire(), fleet.hire("cpu")
+    job = submit(fleet)
+    fleet.core.pause_queue("cpu")  # nothing is moved
+    device.work()
+    assert fleet.job(job).state == "finishing"
+    assert [row["index"] for row in whole(fleet, fleet.job(job))] == list(range(NUMBER))
+    fleet.core.resume_queue("cpu")
+    cpu.work()
+    assert fleet.job(job).state == "done"
+    assert len(whole(fleet, fleet.job(job))) == NUMBER
+
+
+def test_a_part_begun_by_a_worker_that_died_is_moved_by_another(fleet: Fleet) -> None:
+    device, dead, cpu = fleet.hire(), fleet.hire("cpu", 0), fleet.hire("cpu", 1)
+    job = submit(fleet)
+    device.work()
+    assert {chunk.stage for chunk in dead.take()} == {"~parts"}
+    dead.leave()
+    fleet.recovery.bury(dead.runner.incarnation)
+    cpu.work()
+    fleet.work(device, cpu)
+    assert fleet.job(job).state == "done"
+    assert len(whole(fleet, fleet.job(job))) == NUMBER
+
+
+def test_the_earliest_file_of_a_part_wins_and_the_other_is_deleted(fleet: Fleet) -> None:
+    device, slow, cpu = fleet.hire(), fleet.hire("cpu", 0), fleet.hire("cpu", 1)
+    job = submit(fleet, 100)
+    device.work()
+    (chunk,) = slow.take()
+    fleet.recovery.release(slow.worker.name)  # no heartbeat: taken for dead, but it goes on
+    cpu.work()
+    assert fleet.job(job).state == "done"
+    slow.core.outcomes.move(slow.core.ledger, fleet.job(job), chunk, 0, over=True)
+    assert len(files(fleet.settings)) == 2
+    assert len(whole(fleet, fleet.job(job))) == 100
+
+
+def test_a_storage_that_cannot_take_a_part_leaves_it_in_redis(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, cpu = fleet.hire(), fleet.hire("cpu")
+    job = submit(fleet, 100)
+    device.work()
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug of ours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tasks.jobs.outcomes.part_path", broken)
+        cpu.work()
+    assert fleet.job(job).state == "done"
+    assert len(whole(fleet, fleet.job(job))) == 100
+
+
+def test_no_more_than_a_window_of_items_is_in_redis(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow mover holds the workers back; it does not let Redis fill up."""
+    monkeypatch.setattr("tasks.jobs.submit.WINDOW_ITEMS", 10_000)
+    device, cpu = fleet.hire(), fleet.hire("cpu")
+    job = submit(fleet, 16_000)
+    fleet.core.pause_queue("cpu")
+    for _ in range(4):
+        device.work()
+    assert 10_000 <= fleet.core.state.hlen(keys.job_outcomes(job)) <= 10_500
+    fleet.core.resume_queue("cpu")
+    fleet.work(device, cpu)
+    assert (fleet.job(job).state, fleet.job(job).ok) == ("done", 16_000)
+    assert fleet.core.state.hlen(keys.job_outcomes(job)) == 0
+
+
+def test_groups_of_a_large_job_are_finished_whole(fleet: Fleet) -> None:
+    cpu = fleet.hire("cpu")
+    spec = {"stages": [{"name": "rule", "pool": "cpu"}, {"name": "group", "pool": "cpu", "grouped": True}]}
+    body = [json.dumps({"x": x, "group_id": f"g{x % 40}"}).encode() for x in range(400)]
+    job = fleet.core.door.submit_lines(JobHead(kind="simulated", spec=spec), body)
+    fleet.work(cpu)
+    assert fleet.job(job).state == "done"
+    assert {row["parts"]["members"] for row in whole(fleet, fleet.job(job))} == {10.0}
+
+
+def test_groups_beyond_one_page_of_the_ledger_are_finished_whole(fleet: Fleet) -> None:
+    cpu = fleet.hire("cpu")
+    spec = {"stages": [{"name": "rule", "pool": "cpu"}, {"name": "group", "pool": "cpu", "grouped": True}]}
+    body = (json.dumps({"x": x, "group_id": f"g{x % 90}"}).encode() for x in range(9000))
+    job = fleet.core.door.submit_lines(JobHead(kind="simulated", spec=spec), body)
+    fleet.work(cpu)
+    assert (fleet.job(job).state, fleet.job(job).ok) == ("done", 9000)
+    assert {row["parts"]["members"] for row in whole(fleet, fleet.job(job))} == {100.0}
+
+
+def test_retry_of_a_large_job_runs_the_failed_and_writes_their_parts_anew(fleet: Fleet) -> None:
+    device, cpu = fleet.hire(), fleet.hire("cpu")
+    body = [json.dumps({"id": str(x), "x": x, "fail": x in (3, 5500)}).encode() for x in range(NUMBER)]
+    job = fleet.core.door.submit_lines(JobHead(kind="simulated", on_error={"fill": -1.0}), body)
+    fleet.work(device, cpu)
+    assert (fleet.job(job).state, fleet.job(job).failed) == ("done", 2)
+    before = files(fleet.settings)
+    assert fleet.core.retry_failed(job) == 2
+    running = whole(fleet, fleet.job(job))
+    assert len(running) == NUMBER - 2, "what is run again has no outcome meanwhile"
+    fleet.work(device, cpu)
+    after = fleet.job(job)
+    assert (after.state, after.ok, after.failed, after.epoch) == ("done", NUMBER - 2, 2, 1)
+    rows = whole(fleet, after)
+    assert [row["index"] for row in rows] == list(range(NUMBER))
+    assert [(row["status"], row["score"]) for row in (rows[3], rows[5500])] == [("failed", -1.0)] * 2
+    assert len(files(fleet.settings)) == len(before)
+    assert len(fleet.computed()) == NUMBER + 2
+
+
+def test_a_cancelled_large_job_keeps_what_is_finished(fleet: Fleet) -> None:
+    device = fleet.hire()
+    job = submit(fleet)
+    (chunk, *_) = device.take()
+    device.begin([chunk])
+    from tasks.jobs.model import Result
+    from tasks.jobs.outcome import settle
+
+    device.core.ledger.commit(chunk, "w", 0.1, [settle(0, {"id": "item-0"}, Result(score=1.0))])
+    fleet.core.cancel(job)
+    rows = whole(fleet, fleet.job(job))
+    assert (rows[0]["status"], rows[1]["status"], rows[-1]["id"]) == ("ok", "cancelled", f"item-{NUMBER - 1}")
+
+
+def test_values_too_long_for_redis_are_kept_in_files(fleet: Fleet) -> None:
+    device, cpu = fleet.hire(), fleet.hire("cpu")
+    stages = [{"name": "run", "pool": "device"}, {"name": "post", "pool": "cpu"}]
+    for number in (3, 60):
+        job = submit(fleet, number, spec={"result_bytes": 100_000, "stages": stages})
+        fleet.work(device, cpu)
+        assert fleet.job(job).state == "done"
+        assert {len(row["value"]["pad"]) for row in whole(fleet, fleet.job(job))} == {100_000}
+    assert fleet.core.state.info("memory")["used_memory"] < 50_000_000
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (b'{"x": 1', "line 61: Invalid JSON"),
+        (b'{"y": 1}', "line 61: y: Extra inputs are not permitted"),
+        (b'{"x": NaN}', "line 61: NaN is not JSON; use null"),
+        (b"[1, 2]", "line 61: Input should be an object"),
+    ],
+)
+def test_a_wrong_line_is_told_by_its_number_and_nothing_is_left(fleet: Fleet, bad: bytes, message: str) -> None:
+    body = [*lines(60), bad, *lines(60)]
+    with pytest.raises(InvalidRequest, match=message):
+        fleet.core.door.submit_lines(JobHead(kind="simulated"), body)
+    assert files(fleet.settings) == []
+    assert fleet.core.state.keys("assay:job*") == []
+    assert fleet.core.state.keys("assay:staging") == []
+
+
+def test_the_same_upload_with_one_key_is_one_job_and_another_body_a_conflict(fleet: Fleet) -> None:
+    first = submit(fleet, 100, key="once")
+    assert submit(fleet, 100, key="once") == first
+    with pytest.raises(Conflict):
+        submit(fleet, 101, key="once")
+    assert len(files(fleet.settings)) == 1
+
+
+def test_an_upload_that_was_cut_off_is_swept_away(fleet: Fleet) -> None:
+    def cut_off() -> Iterator[bytes]:
+        yield from lines(3000)
+        raise SystemExit("the process was told to end")
+
+    with pytest.raises(SystemExit):
+        fleet.core.door.submit_lines(JobHead(kind="simulated"), cut_off())
+    assert files(fleet.settings) == []
+    fleet.core.storage.put("jobs/killed~1/items.jsonl", b"{}\n")  # kill -9: nobody could clean up
+    fleet.core.state.zadd(keys.staging(), {"killed~1": 1})
+    fleet.tick()
+    assert files(fleet.settings) == []
+    assert fleet.core.state.zcard(keys.staging()) == 0
+
+
+def test_an_expired_large_job_leaves_nothing_behind(fleet: Fleet, state: Any) -> None:
+    device, cpu = fleet.hire(), fleet.hire("cpu")
+    job = submit(fleet, 9000)
+    fleet.work(device, cpu)
+    assert fleet.job(job).state == "done"
+    state.zadd(keys.expiry(), {job: 1})
+    fleet.tick()
+    assert files(fleet.settings) == []
+    assert state.keys(f"assay:job:{job}*") == []
+
+
+def test_a_folder_of_one_host_is_refused_where_there_are_several(settings: Settings, fleet: Fleet) -> None:
+    fleet.hire()  # on a host named "box"
+    fleet.settings = settings
+    local = Fleet(settings.model_copy(update={"stored_items": 50, "storage_shared": False}), fleet.journal)
+    with pytest.raises(StorageNotShared, match="ASSAY_STORAGE_URL"):
+        submit(local, 100)
+    local.close()
