@@ -1,7 +1,7 @@
 # One file, two images: `web` is small and has no torch, `worker` runs device, API and CPU workers, beat and Flower.
 FROM python:3.11-slim AS base
 ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-RUN useradd --create-home --uid 10001 assay && mkdir -p /assay/data && chown -R assay /assay
+RUN useradd --create-home --uid 10001 assay && mkdir -p /assay/data /assay/storage && chown -R assay /assay
 WORKDIR /assay
 COPY requirements/ requirements/
 

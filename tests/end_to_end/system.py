@@ -1,5 +1,6 @@
 """The real processes, with a hand on every lever: submit, look, kill."""
 
+import json
 import os
 import random
 import signal
@@ -10,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from config import keys
 from config.settings import Settings
 from tasks.app import create_celery
 from tasks.jobs.core import JobCore, create_core
@@ -63,7 +65,7 @@ class System:
     def finish(self, job: str, timeout_s: float = 60) -> Job:
         """Wait for the end, and check the books: every item one outcome, in order, counted once."""
         ended = self.core.results.wait(job, timeout_s)
-        assert not ended.is_active, f"not ended within {timeout_s} s: {ended}"
+        assert not ended.is_active, f"not ended within {timeout_s} s: {ended}\n{self.ledger(job)}"
         rows = self.rows(job)
         assert [row["index"] for row in rows] == list(range(ended.total))
         counts = Counter(row["status"] for row in rows)
@@ -71,6 +73,22 @@ class System:
         assert counts["failed"] + counts["timed_out"] + counts["cancelled"] == ended.total - ended.ok
         assert sum(ended.reasons.values()) == ended.failed
         return ended
+
+    def ledger(self, job: str) -> str:
+        """Where the items of a job are that has not ended, and what its workers said, to find out why."""
+        state = self.core.state
+        facts = {
+            "chunks": {chunk: state.hgetall(keys.chunk(chunk)) for chunk in state.smembers(keys.job_chunks(job))},
+            "pending": {stage["name"]: state.lrange(keys.job_pending(job, stage["name"]), 0, -1)
+                        for stage in self.core.store.stages(job)},
+            "parked": state.zrange(keys.parked(), 0, -1, withscores=True),
+            "holders": {holder: state.smembers(keys.held(holder)) for holder in state.smembers(keys.holders())},
+            "waiters": {key: state.smembers(key) for key in state.keys(keys.waiters("*"))},
+            "ready": {key: state.zrange(key, 0, -1) for key in state.keys(keys.ready("*", "*"))},
+            "workers": [(each.name, each.incarnation, each.active) for each in self.core.registry.workers()],
+            "time": state.time(),
+        }  # fmt: skip
+        return json.dumps(facts, indent=1, default=list) + "".join(each.output[-3000:] for each in self.launchers)
 
     def rows(self, job: str) -> list[dict[str, Any]]:
         return list(self.core.results.read(self.job(job)))
