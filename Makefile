@@ -19,6 +19,7 @@ test-slow: .venv/.dev ## the long versions of the fault and load tests
 
 bench: .venv/.dev ## measure the job core against its targets, side by side with bare Celery
 	@$(BIN)/python -m bench.core
+	@$(BIN)/python -m bench.large
 
 check: .venv/.dev ## lint, format and types
 	@$(BIN)/ruff check .

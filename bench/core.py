@@ -38,14 +38,19 @@ def cached_job(stand: Stack) -> None:
 
 
 def devices(stand: Stack) -> None:
-    items = [{"x": x} for x in range(480)]
+    """A job of a minute on one device."""
+    items = [{"x": x} for x in range(1200)]
     spec = {"cost_s": 0.05, "batch_items": 2}
     with stand.workers(1):
         one = stand.run(items, spec=spec)
     with stand.workers(8):
         eight = repeat(lambda: stand.run(items, spec=spec), 3)
-    print(f"  one device {one:.2f} s, eight {eight} s")
+    with stand.workers(8, slow=1):
+        mixed = repeat(lambda: stand.run(items, spec=spec), 3)
+    ideal = one / 7.25  # the slow one is a quarter of a device
+    print(f"  one device {one:.2f} s, eight {eight} s; one of them 4 times slower {mixed} s, ideal {ideal:.2f} s")
     line("sleeping engine, one device over eight", one / eight.middle, ">= 7.5")
+    line("one of eight devices 4 times slower, over the ideal", mixed.middle / ideal, "<= 1.1")
 
 
 def adoption(stand: Stack) -> None:

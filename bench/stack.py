@@ -19,9 +19,9 @@ from workers.embedded_redis import EmbeddedRedis, free_port
 
 
 class Stack:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, folder: Path) -> None:
         self.url = url
-        self.settings = Settings(redis_url=url, node="bench")
+        self.settings = Settings(redis_url=url, node="bench", storage_url=(folder / "storage").as_uri())
         self.celery = create_celery(self.settings)
         self.core: JobCore = create_core(self.settings, self.celery)
 
@@ -41,28 +41,41 @@ class Stack:
         return time.perf_counter() - started
 
     @contextmanager
-    def workers(self, slots: int) -> Iterator[None]:
-        """This many device slots, while it lasts."""
-        launcher = subprocess.Popen(
-            [sys.executable, "-m", "workers.launch", "device"],
+    def workers(self, slots: int, slow: int = 0, cpu: int = 0) -> Iterator[list[int]]:
+        """This many device slots, the last ones four times slower, and CPU workers. Gives their launchers' pids."""
+        fast = [argument for slot in range(slots - slow) for argument in ("--slot", str(slot))]
+        launchers = [self._launch("device", slots, *fast)]
+        if slow:
+            rest = [argument for slot in range(slots - slow, slots) for argument in ("--slot", str(slot))]
+            launchers.append(self._launch("device", slots, *rest, ASSAY_SIMULATED_SLOWDOWN="4"))
+        if cpu:
+            launchers.append(self._launch("cpu", slots, ASSAY_CPU_WORKERS_MIN=str(cpu), ASSAY_CPU_WORKERS_MAX=str(cpu)))
+        try:
+            while sum(worker.state == "ready" for worker in self.core.registry.workers()) < slots + cpu:
+                time.sleep(0.1)
+            self.core.dispatcher.forget_fleet()
+            self.run([{"x": x} for x in range(slots * 4)], spec={"batch_items": 1, "cost_s": 0.05})  # warm
+            yield [launcher.pid for launcher in launchers]
+        finally:
+            for launcher in launchers:
+                launcher.send_signal(signal.SIGTERM)
+            for launcher in launchers:
+                launcher.wait()
+            self.core.dispatcher.forget_fleet()
+
+    def _launch(self, pool: str, slots: int, *arguments: str, **environment: str) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [sys.executable, "-m", "workers.launch", pool, *arguments],
             env=os.environ
             | {
                 "ASSAY_REDIS_URL": self.url,
                 "ASSAY_NODE": "bench",
                 "ASSAY_SLOTS": f"cpu:{slots}",
+                "ASSAY_STORAGE_URL": self.settings.storage_url,
                 "ASSAY_LOG_LEVEL": "WARNING",
-            },
+            }
+            | environment,
         )
-        try:
-            while sum(worker.state == "ready" for worker in self.core.registry.workers()) < slots:
-                time.sleep(0.1)
-            self.core.dispatcher.forget_fleet()
-            self.run([{"x": x} for x in range(slots * 4)], spec={"batch_items": 1, "cost_s": 0.05})  # warm
-            yield
-        finally:
-            launcher.send_signal(signal.SIGTERM)
-            launcher.wait()
-            self.core.dispatcher.forget_fleet()
 
 
 @contextmanager
@@ -72,7 +85,7 @@ def stack() -> Iterator[Stack]:
         server = subprocess.Popen(redis.command().argv, stdout=subprocess.DEVNULL)
         try:
             time.sleep(0.5)
-            yield Stack(redis.url)
+            yield Stack(redis.url, Path(folder))
         finally:
             server.terminate()
             server.wait()

@@ -110,6 +110,9 @@ class Settings(BaseSettings):
     simulated_journal: Path | None = Field(
         None, description="File that the `simulated` kind writes a line to for every item it computes; for tests."
     )
+    simulated_slowdown: float = Field(
+        1.0, gt=0, le=100, description="How many times slower the `simulated` kind is on this worker; for benchmarks."
+    )
     embedded_cache_mb: int = Field(256, ge=16, description="Memory of the cache Redis that `make up` starts.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least level that is logged.")
 

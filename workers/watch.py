@@ -66,9 +66,10 @@ class Watch:
                 said = ""
                 if time.monotonic() - started > SLOW_S:  # Redis stood still, and whoever waited for it is not to blame
                     self._forgiving_until = time.monotonic() + FORGIVE_S
-            except (AssayError, psutil.Error) as error:
+            except Exception as error:  # whatever it is: a watch that ended would watch nothing
                 if str(error) != said:
-                    log.warning("not watching: %s", error)
+                    known = isinstance(error, AssayError | psutil.Error)
+                    log.warning("not watching: %s", error, exc_info=None if known else error)
                 said = str(error)
                 self._forgiving_until = time.monotonic() + FORGIVE_S
 

@@ -136,7 +136,7 @@ def create_core(settings: Settings, app: AssayCelery) -> JobCore:
     payloads = Payloads(state, storage)
     outcomes = Outcomes(state, storage, payloads)
     cache = Cache(connect(settings.cache_url), settings.cache_ttl_s)
-    kinds = Kinds(Simulated(settings.simulated_journal))
+    kinds = Kinds(Simulated(settings.simulated_journal, settings.simulated_slowdown))
     registry = Registry(state, settings.heartbeat_ttl_s)
     dispatcher = Dispatcher(app, ledger, registry)
     door = Door(

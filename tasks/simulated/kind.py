@@ -24,9 +24,10 @@ class Simulated:
     spec_model = SimulatedSpec
     item_model = SimulatedItem
 
-    def __init__(self, journal: Path | None = None) -> None:
+    def __init__(self, journal: Path | None = None, slowdown: float = 1.0) -> None:
         """`journal`: a file that gets one line for every item computed, so that tests can count."""
         self._journal = journal
+        self._slowdown = slowdown
 
     def stages(self, spec: SimulatedSpec) -> Sequence[Stage]:
         return [Stage(each.name, each.pool, each.grouped) for each in spec.stages]
@@ -52,7 +53,7 @@ class Simulated:
         return spec.timeout_s
 
     def run(self, context: Context, spec: SimulatedSpec, batch: Sequence[Work[SimulatedItem]]) -> Sequence[Result]:
-        if not _sleep(spec.batch_cost_s, context):
+        if not _sleep(spec.batch_cost_s * self._slowdown, context):
             return [_STOPPED] * len(batch)
         if any(stage.grouped and stage.name == context.stage for stage in spec.stages):
             return _finish_groups(batch)
@@ -69,7 +70,7 @@ class Simulated:
             _hang(item.hang)
         if item.crash or chance.random() < spec.crash_rate:
             os.kill(os.getpid(), signal.SIGKILL)
-        if not _sleep(spec.cost_s if item.cost_s is None else item.cost_s, context):
+        if not _sleep((spec.cost_s if item.cost_s is None else item.cost_s) * self._slowdown, context):
             return _STOPPED
         if self._journal:
             with self._journal.open("a") as journal:

@@ -7,7 +7,7 @@
 -- Keeps: every item counted once, and only for who holds its chunk; the job's end is a state written with the count that
 -- completes it.
 local job, stage, chunk, worker, seconds = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
-local number, counted, onward = tonumber(ARGV[8]), 0, {}
+local number, tally = tonumber(ARGV[8]), open_tally(job, stage)
 local state = redis.call('HGET', key_job(job), 'state')
 local limit_s = tonumber(redis.call('HGET', key_job(job), 'item_deadline_s') or '')
 
@@ -26,12 +26,10 @@ if is_active(state) and redis.call('HGET', key_chunk(chunk), 'token') == ARGV[7]
   for item = 0, number - 1 do
     local at = 9 + item * 6
     local retried = ARGV[at + 1] == 'retry' and may_retry(ARGV[at], ARGV[at + 3])
-    if not retried and settle(job, stage, onward, unpack(ARGV, at, at + 5)) then counted = counted + 1 end
+    if not retried then settle(tally, unpack(ARGV, at, at + 5)) end
   end
-  send_onward(job, onward)
-  trim(job)
-  if counted > 0 then
-    redis.call('HINCRBY', key_job_workers(job), worker, counted)
+  if #tally.counted > 0 then
+    redis.call('HINCRBY', key_job_workers(job), worker, #tally.counted)
     redis.call('HINCRBYFLOAT', key_job_workers(job), worker .. ':s', seconds)
     if seconds > 0 then
       -- Half old, half new: follows a change within a few chunks without jumping at one odd item.
@@ -39,11 +37,11 @@ if is_active(state) and redis.call('HGET', key_chunk(chunk), 'token') == ARGV[7]
       redis.call('HSET', key_job(job), 'cost:' .. stage, (cost + seconds / number) / 2)
     end
   end
-  state = check_end(job)
+  state = close_tally(tally)
 end
 for at = 9 + number * 6, #ARGV do release_claim(chunk, ARGV[at]) end
 if ARGV[6] == '1' then
   release_claims(chunk)
   drop_chunk(chunk)
 end
-return {counted, state or ''}
+return {#tally.counted, state or ''}

@@ -221,44 +221,49 @@ local function check_end(job)
   return info[1]
 end
 
--- Count an item's result of one stage, once. Returns false when it was counted before.
--- `next` is the stage it goes on to, or '' when `outcome` is final. Groups and ranges for the next stage are collected in `onward`.
-local function settle(job, stage, onward, index, status, error_type, cached, next, outcome)
-  if tonumber(index) < facts(job).trimmed or pass(job, stage, index, 1) == 1 then return false end
-  redis.call('HDEL', key_job_attempts(job), index)
+-- Results of one job's stage are counted in a tally, each once, and the books are written when all are in it: of the writes of a
+-- commit only one, the item's bit, is left for each item.
+local function open_tally(job, stage)
+  return {job = job, stage = stage, ok = 0, failed = 0, cached = 0, counted = {}, outcomes = {}, carry = {}, final = {},
+    reasons = {}, parts = {}, grouped = {}, onward = {}}
+end
+
+local function add(counts, name, number) counts[name] = (counts[name] or 0) + number end
+
+-- Returns false when the item was counted before. `next` is the stage it goes on to, or '' when `outcome` is final.
+local function settle(tally, index, status, error_type, cached, next, outcome)
+  local job = tally.job
+  if tonumber(index) < facts(job).trimmed or pass(job, tally.stage, index, 1) == 1 then return false end
+  tally.counted[#tally.counted + 1] = index
   if next ~= '' then
-    redis.call('HSET', key_job_carry(job), index, outcome)
-    if redis.call('HGET', key_job(job), 'grouped:' .. next) == '1' then
+    table.insert(tally.carry, index)
+    table.insert(tally.carry, outcome)
+    if tally.grouped[next] == nil then
+      tally.grouped[next] = redis.call('HGET', key_job(job), 'grouped:' .. next) == '1'
+    end
+    if not tally.grouped[next] then
+      tally.onward[next] = tally.onward[next] or {}
+      table.insert(tally.onward[next], tonumber(index))
+    else
       local group = group_of(job, index)
       if redis.call('HINCRBY', key_job_awaited(job), group, -1) == 0 then
         push_pending(job, next, '=' .. redis.call('HGET', key_job_members(job), group))
       end
-    else
-      onward[next] = onward[next] or {}
-      table.insert(onward[next], tonumber(index))
     end
     return true
   end
-  redis.call('HSET', key_job_outcomes(job), index, outcome)
-  redis.call('HDEL', key_job_carry(job), index)
-  if status == 'ok' then
-    redis.call('HINCRBY', key_job(job), 'ok', 1)
-  else
-    redis.call('HINCRBY', key_job(job), 'failed', 1)
-    redis.call('HINCRBY', key_job_reasons(job), error_type, 1)
-  end
-  if cached == '1' then redis.call('HINCRBY', key_job(job), 'cached', 1) end
-  if facts(job).part_items > 0 then
-    local part = math.floor(index / facts(job).part_items)
-    if redis.call('HINCRBY', key_job_settled(job), part, 1) == part_size(job, part) then
-      push_pending(job, PARTS, tostring(part))
-    end
-  end
+  tally.final[#tally.final + 1] = index
+  table.insert(tally.outcomes, index)
+  table.insert(tally.outcomes, outcome)
+  if status == 'ok' then tally.ok = tally.ok + 1 else tally.failed = tally.failed + 1 add(tally.reasons, error_type, 1) end
+  if cached == '1' then tally.cached = tally.cached + 1 end
+  if facts(job).part_items > 0 then add(tally.parts, math.floor(index / facts(job).part_items), 1) end
   return true
 end
 
-local function send_onward(job, onward)
-  for stage, items in pairs(onward) do push_pending(job, stage, compress(items)) end
+-- A command with a long list, in pages that Lua can pass on.
+local function call_paged(command, key, list)
+  for at = 1, #list, 2000 do redis.call(command, key, unpack(list, at, math.min(at + 1999, #list))) end
 end
 
 -- The outcomes of a part are in this file now, and leave Redis; with no file they stay. Returns false when it was done before.
@@ -267,11 +272,9 @@ local function move_part(job, part, file)
   if file ~= '' then
     redis.call('HSET', key_job_parts(job), part, file)
     local first, size = part * facts(job).part_items, part_size(job, part)
-    for at = first, first + size - 1, 1000 do
-      local page = {}
-      for index = at, math.min(at + 999, first + size - 1) do page[#page + 1] = index end
-      redis.call('HDEL', key_job_outcomes(job), unpack(page))
-    end
+    local indices = {}
+    for index = first, first + size - 1 do indices[#indices + 1] = index end
+    call_paged('HDEL', key_job_outcomes(job), indices)
   end
   redis.call('HINCRBY', key_job(job), 'merged', 1)
   local first = redis.call('HGET', key_job(job), 'first')
@@ -296,4 +299,25 @@ local function trim(job)
     end
   end
   redis.call('HSET', key_job(job), 'trimmed', about.trimmed)
+end
+
+-- Write what the tally holds. Returns the job's state, which may be its last.
+local function close_tally(tally)
+  local job = tally.job
+  call_paged('HSET', key_job_outcomes(job), tally.outcomes)
+  call_paged('HSET', key_job_carry(job), tally.carry)
+  if redis.call('EXISTS', key_job_attempts(job)) == 1 then call_paged('HDEL', key_job_attempts(job), tally.counted) end
+  if redis.call('EXISTS', key_job_carry(job)) == 1 then call_paged('HDEL', key_job_carry(job), tally.final) end
+  for _, name in ipairs({'ok', 'failed', 'cached'}) do
+    if tally[name] > 0 then redis.call('HINCRBY', key_job(job), name, tally[name]) end
+  end
+  for reason, number in pairs(tally.reasons) do redis.call('HINCRBY', key_job_reasons(job), reason, number) end
+  for part, number in pairs(tally.parts) do
+    if redis.call('HINCRBY', key_job_settled(job), part, number) == part_size(job, part) then
+      push_pending(job, PARTS, tostring(part))
+    end
+  end
+  for stage, items in pairs(tally.onward) do push_pending(job, stage, compress(items)) end
+  trim(job)
+  return check_end(job)
 end

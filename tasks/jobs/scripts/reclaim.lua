@@ -32,15 +32,13 @@ local function fail(job, stage, items, deaths)
   local kind = late and 'timed_out' or 'worker_lost'
   local outcome = cjson.encode({status = late and 'timed_out' or 'failed', attempts = deaths,
     error = {type = kind, message = message, retryable = false}})
-  local grouped, onward, reached = '', {}, false
+  local grouped, reached, tally = '', false, open_tally(job, stage)
   for _, each in ipairs(stages_of(job)) do
     if each.grouped and reached then grouped = each.name end
     if each.name == stage then reached = true end
   end
-  for _, index in ipairs(items) do settle(job, stage, onward, index, 'failed', kind, '0', grouped, outcome) end
-  send_onward(job, onward)
-  trim(job)
-  check_end(job)
+  for _, index in ipairs(items) do settle(tally, index, 'failed', kind, '0', grouped, outcome) end
+  close_tally(tally)
 end
 
 -- `items` ran in one batch when the worker died; `alone` tells that nothing else ran with them and they cannot be divided.
