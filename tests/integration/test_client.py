@@ -3,6 +3,9 @@
 import asyncio
 import gzip
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -27,6 +30,7 @@ from assay import (
 
 from tests import client_scenarios
 from tests.client_scenarios import ITEMS, RETRY
+from tests.conftest import ROOT
 from tests.programs import wait_until
 from tests.wire_server import WireServer
 
@@ -64,6 +68,14 @@ def test_scenario_with_asyncio(server: WireServer) -> None:
 def test_a_job_is_cancelled(server: WireServer) -> None:
     server.held = True
     client_scenarios.cancel_a_long_job(server.url)
+
+
+def test_the_example_prints_a_reward_per_answer(server: WireServer) -> None:
+    environment = os.environ | {"ASSAY_URL": server.url, "PYTHONPATH": str(ROOT / "client/src")}
+    argv = [sys.executable, str(ROOT / "examples/score.py")]
+    run = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in run.stdout.splitlines()] == ["0.00"] * 4
+    assert server.keys == {"example-1": "job-0"}
 
 
 # Connection loss
