@@ -165,6 +165,23 @@ def test_waiting_polls_where_there_are_no_events(server: WireServer, client: Ass
     assert job.wait(60).state == "done"
 
 
+def test_many_waits_share_a_few_event_streams(server: WireServer) -> None:
+    """An open stream costs the server a thread."""
+    server.held = True
+
+    async def wait_for_many() -> list[str]:
+        async with AsyncAssay(server.url, retry=RETRY) as client:
+            jobs = [await client.submit("simulated", ITEMS) for _ in range(20)]
+            waits = [asyncio.create_task(job.wait()) for job in jobs]
+            while any(len(server.requests(f"GET /v1/jobs/job-{n}")) < 2 for n in range(20)):
+                await asyncio.sleep(0.02)
+            assert server.open_streams == 4
+            server.release()
+            return [job.state for job in await asyncio.gather(*waits)]
+
+    assert asyncio.run(wait_for_many()) == ["done"] * 20
+
+
 def test_waiting_sees_progress(server: WireServer, client: Assay) -> None:
     server.held = True
     job = client.submit("simulated", ITEMS)

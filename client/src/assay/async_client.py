@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from threading import Semaphore
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from assay import calls, flows, submission
 from assay.bar import Bar
 from assay.calls import Call
-from assay.connection import Connection
+from assay.connection import EVENT_STREAMS, Connection
 from assay.handle import Handle
 from assay.model import JobView, Row, Scores
 from assay.retry import Retry
@@ -32,6 +33,7 @@ class AsyncAssay:
         self.url = connection.url
         self._transport = AsyncTransport(connection)
         self._retry = retry or Retry()
+        self._seats = Semaphore(EVENT_STREAMS)
 
     async def __aenter__(self) -> Self:
         return self
@@ -110,7 +112,9 @@ class AsyncJob(Handle):
         return await self._changed(calls.job(self.id))
 
     async def watch(self, timeout_s: float | None = None) -> AsyncIterator[JobView]:
-        async for view in self._client._transport.iterate(flows.watch(self.id, timeout_s, self._client._retry)):
+        async for view in self._client._transport.iterate(
+            flows.watch(self.id, timeout_s, self._client._retry, self._client._seats)
+        ):
             self.view = view
             yield view
 

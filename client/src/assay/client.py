@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from threading import Semaphore
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from assay import calls, flows, submission
 from assay.bar import Bar
 from assay.calls import Call
-from assay.connection import Connection
+from assay.connection import EVENT_STREAMS, Connection
 from assay.handle import Handle
 from assay.model import JobView, Row, Scores
 from assay.retry import Retry
@@ -35,6 +36,7 @@ class Assay:
         self.url = connection.url
         self._transport = Transport(connection)
         self._retry = retry or Retry()
+        self._seats = Semaphore(EVENT_STREAMS)
 
     def __enter__(self) -> Self:
         return self
@@ -120,7 +122,9 @@ class Job(Handle):
 
     def watch(self, timeout_s: float | None = None) -> Iterator[JobView]:
         """The view whenever it changes, until the job has ended. Survives lost connections."""
-        for view in self._client._transport.iterate(flows.watch(self.id, timeout_s, self._client._retry)):
+        for view in self._client._transport.iterate(
+            flows.watch(self.id, timeout_s, self._client._retry, self._client._seats)
+        ):
             self.view = view
             yield view
 

@@ -13,6 +13,10 @@ from assay.version import VERSION
 DEFAULT_URL = "http://127.0.0.1:6006"
 #: Seconds until a connection stands, and between two bytes of an answer that is not meant to take longer.
 CONNECT_S, ANSWER_S, SEND_S = 10.0, 60.0, 60.0
+#: Seconds a call may wait for one of this client's own connections.
+POOL_S = 300.0
+#: Event streams one client holds open at a time; those who wait beyond that poll.
+EVENT_STREAMS = 4
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,4 +42,4 @@ class Connection:
         return sent
 
     def timeout(self, read_s: float | None) -> httpx.Timeout:
-        return httpx.Timeout(connect=CONNECT_S, read=read_s or ANSWER_S, write=SEND_S, pool=CONNECT_S)
+        return httpx.Timeout(connect=CONNECT_S, read=read_s or ANSWER_S, write=SEND_S, pool=POOL_S)

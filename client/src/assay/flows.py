@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator
+from threading import Semaphore
 from typing import TypeVar
 
 from assay import calls
@@ -32,8 +33,15 @@ def exchange(call: Call[T], retry: Retry) -> Flow[T]:
     while True:
         reply = yield Exchange(call)
         if isinstance(reply, Reply) and (200 <= reply.status < 300 or reply.status in call.accepted):
-            return call.parse(reply)
+            return _parsed(call, reply)
         yield _pause(patience, reply, call)
+
+
+def _parsed(call: Call[T], reply: Reply) -> T:
+    try:
+        return call.parse(reply)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UnexpectedReply(f"{call.method} {call.path} was answered with {reply.content[:200]!r}.") from error
 
 
 def _pause(patience: Patience, failure: Failure, call: Call[T]) -> Pause:
@@ -82,11 +90,12 @@ def _rows(reader: LineReader, data: bytes | Lost | None) -> Iterator[Row]:
                 raise UnexpectedReply(f"Expected a row, got {line[:200]!r}.") from error
 
 
-def watch(job_id: str, timeout_s: float | None, retry: Retry) -> Flow[None]:
+def watch(job_id: str, timeout_s: float | None, retry: Retry, seats: Semaphore) -> Flow[None]:
     """Emits the job's view whenever it changes, last when it has ended. Raises WaitTimeout when the time is up.
 
     Events are hints that save asking; the job itself is the truth. Where no events come through (a proxy that holds
-    them back, a server that has no thread left for them) the job is asked now and then.
+    them back, a server that has no thread left for them) the job is asked now and then. So it is when all seats are
+    taken: an open stream costs the server a thread, and a trainer may wait for hundreds of jobs.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     poll_s, after = _POLL_S[0], ""
@@ -98,8 +107,11 @@ def watch(job_id: str, timeout_s: float | None, retry: Retry) -> Flow[None]:
         left_s = float("inf") if deadline is None else deadline - time.monotonic()
         if left_s <= 0:
             raise WaitTimeout(view, timeout_s or 0.0)
-        if left_s > _POLL_BELOW_S:
-            seen, after = yield from _listen(view, after, deadline, left_s)
+        if left_s > _POLL_BELOW_S and seats.acquire(blocking=False):
+            try:
+                seen, after = yield from _listen(view, after, deadline, left_s)
+            finally:
+                seats.release()
             if seen:
                 poll_s = _POLL_S[0]
                 continue
@@ -122,7 +134,7 @@ def _listen(view: JobView, after: str, deadline: float | None, left_s: float) ->
             seen, after = True, event.id or after
             if event.name in ENDED:
                 return seen, after
-            view = view.with_counts(event.data)
+            view = view.after(event.name, event.data)
             yield Emit(view)
         if deadline is not None and deadline - time.monotonic() < _POLL_BELOW_S:
             return True, after

@@ -13,7 +13,7 @@ H = TypeVar("H", bound="Handle")
 class Handle:
     def __init__(self, view: JobView, rows: list[Row] | None = None) -> None:
         self.view = view
-        self.kept = rows if view.ended else None
+        self.kept = rows if rows is not None and view.ended and len(rows) == view.total else None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} {self.state} {self.view.settled}/{self.view.total}>"

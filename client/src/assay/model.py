@@ -68,10 +68,13 @@ class JobView:
     def from_json(cls, data: object) -> JobView:
         return cls(**_told(cls, data, "id"), raw=cast("Mapping[str, Any]", data))
 
-    def with_counts(self, data: Mapping[str, Any]) -> JobView:
+    def after(self, event: str, data: Mapping[str, Any]) -> JobView:
         """This view with what an event tells anew."""
-        counts = ("ok", "failed", "cached", "total", "rate", "eta_s", "paused")
-        return replace(self, **{name: data[name] for name in counts if data.get(name) is not None})
+        told = ("state", "ok", "failed", "cached", "total", "rate", "eta_s", "paused")
+        changes = {name: data[name] for name in told if data.get(name) is not None}
+        if event in ("queued", "running"):
+            changes["state"] = event
+        return replace(self, **changes)
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ class Transport:
                 else:
                     answer = self._perform(step, stream)
         finally:
+            flow.close()
             self._leave(stream)
 
     def _perform(self, step: Step, stream: _Stream) -> Any:
@@ -135,6 +136,7 @@ class AsyncTransport:
                 else:
                     answer = await self._perform(step, stream)
         finally:
+            flow.close()
             await self._leave(stream)
 
     async def _perform(self, step: Step, stream: _Stream) -> Any:
