@@ -31,7 +31,7 @@ class Fault:
     """Start of "METHOD /path"."""
     kind: str
     """`drop`: carried out, never answered. `cut`: the stream breaks in the middle of a row. `end`: it ends early,
-    without a sign. `503` and the like: that answer."""
+    without a sign. `rewind`: it starts two rows too early. `503` and the like: that answer."""
     times: int = 1
     rows: int = 0
     retry_after: str = ""
@@ -262,6 +262,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _results(self, stored: Stored) -> None:
         start, limit = int(self.query.get("start", 0)), self.query.get("limit")
+        if self.server.fault_for(f"GET {urlsplit(self.path).path}", ("rewind",)):
+            start = max(0, start - 2)
         rows = stored.rows[start : None if limit is None else start + int(limit)]
         fault = self.server.fault_for(f"GET {urlsplit(self.path).path}", ("cut", "end"))
         with self._stream("application/x-ndjson") as stream:

@@ -117,6 +117,13 @@ def test_a_stream_cut_in_the_middle_doubles_no_row_and_loses_none(server: WireSe
     assert [seen.query["start"] for seen in server.requests("GET /v1/jobs/job-0/results")] == ["0", "7", "14", "21"]
 
 
+def test_rows_that_a_server_sends_again_are_dropped(server: WireServer, client: Assay) -> None:
+    job = client.submit("simulated", ITEMS)
+    server.fault("GET /v1/jobs/job-0/results", "rewind", times=5)
+    server.fault("GET /v1/jobs/job-0/results", "cut", rows=7)
+    assert [row.index for row in job.results()] == list(range(40))
+
+
 def test_a_cut_stream_is_resumed_with_asyncio_too(server: WireServer) -> None:
     async def read() -> list[int]:
         async with AsyncAssay(server.url, retry=RETRY) as client:
@@ -219,13 +226,19 @@ def test_a_retry_of_failed_items_is_not_sent_twice_when_nobody_knows_whether_it_
 
 def test_an_iterator_that_is_left_gives_its_connection_back(server: WireServer, client: Assay) -> None:
     server.held = True
-    watching = client.submit("simulated", ITEMS).watch()
+    watching = client.submit("simulated", ITEMS * 100).watch()
     next(watching)
     next(watching)
     assert server.open_streams == 1
     watching.close()  # type: ignore[attr-defined]
-    server.release()
-    wait_until(lambda: server.open_streams == 0, "the stream to be closed")
+    stored = server.jobs["job-0"]
+
+    def is_noticed() -> bool:
+        server.settle(stored, 1)  # a server sees that its reader has left when it writes
+        return server.open_streams == 0
+
+    wait_until(is_noticed, "the stream to be closed")
+    assert stored.view["state"] == "running"
 
 
 # Busy servers, and refusals

@@ -233,6 +233,16 @@ def test_a_lost_server_is_told_of_and_waited_for(server: WireServer) -> None:
     assert "job-0 done" in out
 
 
+def test_a_log_stays_quiet(server: WireServer) -> None:
+    server.held = True
+    server.submit("simulated", ITEMS, "")
+    with start("watch", "job-0") as watching:
+        wait_until(lambda: server.open_streams == 1, "it to watch")
+        server.release()
+        out, err = watching.communicate(timeout=30)
+    assert (out.count("\n"), err) == (2, ""), "the end and its reasons, no progress"
+
+
 # On a terminal
 
 
