@@ -35,7 +35,7 @@ def wait_in_the_submit(url: str, token: str = "") -> None:
 
 def stream_a_large_job(url: str, token: str = "", total: int = 6_000) -> None:
     with Assay(url, token, retry=RETRY) as client:
-        job = client.submit("simulated", ({"id": str(n), "x": n} for n in range(total)), {"batch_items": 1000})
+        job = client.submit("simulated", ({"id": str(n), "x": n} for n in range(total)), {"batch_items": 500})
         assert job.view.total == total
         assert [row.id for row in job.results()] == [str(n) for n in range(total)]
 
@@ -79,6 +79,6 @@ async def do_the_same_with_asyncio(url: str, token: str = "") -> None:
         assert again.state == "done"
         assert job.id in [view.id async for view in client.jobs(limit=100)]
         streamed = await client.submit(
-            "simulated", ({"id": str(n), "x": n} for n in range(6_000)), {"batch_items": 1000}
+            "simulated", ({"id": str(n), "x": n} for n in range(6_000)), {"batch_items": 500}
         )
         assert len([row async for row in streamed.results()]) == 6_000
