@@ -24,7 +24,7 @@ bench: .venv/.dev ## measure the job core against its targets, side by side with
 check: .venv/.dev ## lint, format and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy config tasks web workers bench
+	@$(BIN)/mypy config tasks web workers bench client/src/assay examples
 	@$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 	@$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 

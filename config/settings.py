@@ -19,6 +19,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "ASSAY_"
 NODE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+#: Read by the client (`client/`), which may share its environment with a server.
+CLIENT_VARIABLES = ("ASSAY_URL", "ASSAY_TOKEN")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 SLOTS = re.compile(r"(cpu:)?[1-9][0-9]{0,3}")
 
@@ -212,7 +214,7 @@ def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
     known = [variable(name) for name in Settings.model_fields]
     lines = []
     for name in environment:
-        if name.startswith(PREFIX) and name not in known:
+        if name.startswith(PREFIX) and name not in (*known, *CLIENT_VARIABLES):
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]}?" if close else "docs/settings.md lists all."
             lines.append(f"{name} is not a setting; {hint}")

@@ -14,7 +14,7 @@ README = (ROOT / "README.md").read_text()
 DOCS = "\n".join(page.read_text() for page in (ROOT / "docs").glob("*.md")) + README
 
 
-@pytest.mark.parametrize("room", ["config", "tasks", "web", "workers"])
+@pytest.mark.parametrize("room", ["config", "tasks", "web", "workers", "client", "examples"])
 def test_readme_has_a_line_for_every_module(room: str) -> None:
     missing = [
         path.name for path in (ROOT / room).rglob("*.py") if path.name != "__init__.py" and path.name not in README

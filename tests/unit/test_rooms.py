@@ -17,20 +17,31 @@ ALLOWED = {
 }
 
 
-def imported_rooms(path: Path) -> set[str]:
+def imported(path: Path) -> set[str]:
     modules: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             modules.add(node.module)
-    return {module.split(".")[0] for module in modules} & (ALLOWED.keys() | {"client", "bench", "tests"})
+    return {module.split(".")[0] for module in modules}
+
+
+def imported_rooms(path: Path) -> set[str]:
+    return imported(path) & (ALLOWED.keys() | {"client", "bench", "tests"})
 
 
 @pytest.mark.parametrize("room", ALLOWED)
 def test_a_room_imports_only_what_lies_below_it(room: str) -> None:
     for path in (ROOT / room).rglob("*.py"):
         assert imported_rooms(path) <= ALLOWED[room], path
+
+
+def test_the_client_and_the_server_do_not_know_each_other() -> None:
+    for path in (ROOT / "client").rglob("*.py"):
+        assert not imported_rooms(path), path
+    for path in (path for room in ALLOWED for path in (ROOT / room).rglob("*.py")):
+        assert "assay" not in imported(path), path
 
 
 def in_new_python(code: str) -> str:
@@ -51,14 +62,20 @@ def test_the_launcher_and_a_workers_parent_do_not_import_torch() -> None:
 
 
 def test_importing_any_module_opens_no_connection_and_configures_no_logging() -> None:
-    entry_points = {"web.gunicorn_config", "web.wsgi", "workers.celery"}
+    entry_points = {"web.gunicorn_config", "web.wsgi", "workers.celery", "assay.__main__"}
     modules = {
         str(path.relative_to(ROOT).with_suffix("")).replace("/", ".").removesuffix(".__init__")
         for room in ALLOWED
         for path in (ROOT / room).rglob("*.py")
     }
+    client = ROOT / "client/src"
+    modules |= {
+        str(path.relative_to(client).with_suffix("")).replace("/", ".").removesuffix(".__init__")
+        for path in client.rglob("*.py")
+    }
     code = f"""
-import importlib, logging, os, socket
+import importlib, logging, os, socket, sys
+sys.path.append({str(client)!r})
 before = dict(os.environ)
 def refuse(*_): raise AssertionError("connected at import")
 socket.socket.connect = refuse

@@ -43,6 +43,12 @@ def test_a_wrong_value_is_named(monkeypatch: pytest.MonkeyPatch, name: str, valu
     assert len(str(error.value).splitlines()) == 1
 
 
+def test_the_clients_variables_are_not_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_URL", "http://there:6006")
+    monkeypatch.setenv("ASSAY_TOKEN", "s3cret")
+    assert load_settings().port == 6006
+
+
 def test_every_mistake_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_PORT", "x")
     monkeypatch.setenv("ASSAY_LOG_LEVEL", "LOUD")

@@ -1,0 +1,161 @@
+"""The asyncio client: the same calls and flows as `client.py`, awaited."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from threading import Semaphore
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from assay import calls, flows, submission
+from assay.bar import Bar
+from assay.calls import Call
+from assay.connection import EVENT_STREAMS, Connection
+from assay.handle import Handle
+from assay.model import JobView, Row, Scores
+from assay.retry import Retry
+from assay.transport import AsyncTransport
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from assay.submission import Options, Scorer
+    from assay.upload import Items
+
+T = TypeVar("T")
+
+
+class AsyncAssay:
+    """An Assay server, for asyncio. One per event loop."""
+
+    def __init__(self, url: str | None = None, token: str | None = None, *, retry: Retry | None = None) -> None:
+        connection = Connection.of(url, token)
+        self.url = connection.url
+        self._transport = AsyncTransport(connection)
+        self._retry = retry or Retry()
+        self._seats = Semaphore(EVENT_STREAMS)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def submit(
+        self, kind: str, items: Items, spec: Mapping[str, Any] | None = None, **options: Unpack[Options]
+    ) -> AsyncJob:
+        """As `Assay.submit`. A generator of items is read in the event loop: let it be quick."""
+        with submission.prepared(kind, items, spec, options) as call:
+            submitted = await self.call(call)
+        return AsyncJob(self, submitted.view, submitted.rows)
+
+    async def score(
+        self,
+        items: Items,
+        scorers: Scorer | Sequence[Scorer],
+        spec: Mapping[str, Any] | None = None,
+        **options: Unpack[Options],
+    ) -> AsyncJob:
+        return await self.submit("score", items, submission.scoring(scorers, spec), **options)
+
+    async def judge(
+        self,
+        items: Items,
+        *,
+        profile: str = "",
+        rubric: str = "",
+        spec: Mapping[str, Any] | None = None,
+        **options: Unpack[Options],
+    ) -> AsyncJob:
+        return await self.submit("judge", items, submission.chosen(spec, profile=profile, rubric=rubric), **options)
+
+    async def infer(
+        self, items: Items, *, model: str = "", spec: Mapping[str, Any] | None = None, **options: Unpack[Options]
+    ) -> AsyncJob:
+        return await self.submit("inference", items, submission.chosen(spec, model=model), **options)
+
+    async def job(self, job_id: str) -> AsyncJob:
+        return AsyncJob(self, await self.call(calls.job(job_id)))
+
+    def jobs(self, kind: str = "", state: str = "", limit: int | None = None) -> AsyncIterator[JobView]:
+        return self._transport.iterate(flows.jobs(kind, state, limit, self._retry))
+
+    async def queues(self) -> list[dict[str, Any]]:
+        return await self.call(calls.listing("queues"))
+
+    async def devices(self) -> list[dict[str, Any]]:
+        return await self.call(calls.listing("devices"))
+
+    async def workers(self) -> list[dict[str, Any]]:
+        return await self.call(calls.listing("workers"))
+
+    async def scorers(self) -> list[dict[str, Any]]:
+        return await self.call(calls.listing("scorers"))
+
+    async def call(self, call: Call[T]) -> T:
+        return await self._transport.run(flows.exchange(call, self._retry))
+
+
+class AsyncJob(Handle):
+    """A submitted job; methods as in `Job`, awaited."""
+
+    def __init__(self, client: AsyncAssay, view: JobView, rows: list[Row] | None = None) -> None:
+        super().__init__(view, rows)
+        self._client = client
+
+    async def refresh(self) -> AsyncJob:
+        return await self._changed(calls.job(self.id))
+
+    async def watch(self, timeout_s: float | None = None) -> AsyncIterator[JobView]:
+        async for view in self._client._transport.iterate(
+            flows.watch(self.id, timeout_s, self._client._retry, self._client._seats)
+        ):
+            self.view = view
+            yield view
+
+    async def wait(
+        self, timeout_s: float | None = None, *, progress: bool | None = None, raise_on_failure: bool = True
+    ) -> AsyncJob:
+        if not self.ended:
+            bar = Bar(progress)
+            try:
+                async for view in self.watch(timeout_s):
+                    bar.update(view)
+            finally:
+                bar.close()
+        return self.checked() if raise_on_failure else self
+
+    async def results(self, start: int = 0, limit: int | None = None, *, wait: bool = True) -> AsyncIterator[Row]:
+        if wait:
+            await self.wait(raise_on_failure=False)
+        if self.kept is not None:
+            for row in self.kept[start : None if limit is None else start + limit]:
+                yield row
+            return
+        stop = self.stop_index(start, limit)
+        async for row in self._client._transport.iterate(flows.rows(self.id, start, limit, stop, self._client._retry)):
+            yield row
+
+    async def scores(self) -> Scores:
+        return Scores.of([row async for row in self.results()])
+
+    async def cancel(self) -> AsyncJob:
+        return await self._changed(calls.cancel(self.id))
+
+    async def retry(self) -> AsyncJob:
+        return await self._changed(calls.retry(self.id))
+
+    async def pause(self) -> AsyncJob:
+        return await self._changed(calls.pause(self.id))
+
+    async def resume(self) -> AsyncJob:
+        return await self._changed(calls.resume(self.id))
+
+    async def _changed(self, call: Call[JobView]) -> AsyncJob:
+        self.accept(await self._client.call(call))
+        return self

@@ -1,0 +1,132 @@
+"""Every call of the HTTP API as a value: what is sent, and how the answer is read. Sends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable, Generic, TypeVar
+from urllib.parse import quote
+
+from assay.errors import UnexpectedReply
+from assay.model import JobView, Row
+
+if TYPE_CHECKING:
+    from assay.steps import Reply
+    from assay.upload import Upload
+
+T = TypeVar("T")
+
+NDJSON = "application/x-ndjson"
+#: Seconds without a byte after which an event stream counts as dead; the server pings every 15.
+SILENCE_S = 35.0
+
+
+def _nothing(_: Reply) -> Any:
+    return None
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    method: str
+    path: str
+    parse: Callable[[Reply], T] = _nothing
+    params: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Upload | None = None
+    repeatable: bool = True
+    """Whether it may be sent again when nobody knows if the server got it."""
+    read_timeout_s: float | None = None
+    accepted: tuple[int, ...] = ()
+    """Error statuses that `parse` reads itself."""
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """The job, and its rows if it was done at once."""
+
+    view: JobView
+    rows: list[Row] | None
+
+
+def submit(body: Upload, params: Mapping[str, str], key: str, wait_s: float) -> Call[Submitted]:
+    """The key makes a repeat the same job, so it may be sent until it is answered."""
+    query = dict(params, wait=f"{wait_s:g}") if wait_s else params
+    headers = {**body.headers, "Idempotency-Key": key}
+    return Call("POST", "/v1/jobs", _submitted, query, headers, body, read_timeout_s=wait_s + 60)
+
+
+def _submitted(reply: Reply) -> Submitted:
+    data = reply.json()
+    view, rows = JobView.from_json(data), data.get("results")
+    return Submitted(view, None if rows is None else [Row.from_json(row) for row in rows])
+
+
+def _view(reply: Reply) -> JobView:
+    return JobView.from_json(reply.json())
+
+
+def _path(job: str, rest: str = "") -> str:
+    return f"/v1/jobs/{quote(job, safe='')}{rest}"
+
+
+def job(job_id: str) -> Call[JobView]:
+    return Call("GET", _path(job_id), _view)
+
+
+def jobs(kind: str, state: str, limit: int, cursor: str) -> Call[tuple[list[JobView], str]]:
+    given = {"kind": kind, "state": state, "limit": str(limit), "cursor": cursor}
+    return Call("GET", "/v1/jobs", _page, {name: value for name, value in given.items() if value})
+
+
+def _page(reply: Reply) -> tuple[list[JobView], str]:
+    data = reply.json()
+    return [JobView.from_json(each) for each in data["jobs"]], str(data.get("next") or "")
+
+
+def cancel(job_id: str) -> Call[JobView]:
+    return Call("DELETE", _path(job_id), _view)
+
+
+def pause(job_id: str) -> Call[JobView]:
+    return Call("POST", _path(job_id, "/pause"), _view)
+
+
+def resume(job_id: str) -> Call[JobView]:
+    return Call("POST", _path(job_id, "/resume"), _view)
+
+
+def retry(job_id: str) -> Call[JobView]:
+    """Not repeatable: a second one could run what failed a second time."""
+    return Call("POST", _path(job_id, "/retry"), _view, repeatable=False)
+
+
+def rows(job_id: str, start: int, limit: int | None) -> Call[None]:
+    params = {"start": str(start)}
+    if limit is not None:
+        params["limit"] = str(limit)
+    return Call("GET", _path(job_id, "/results"), params=params, headers={"Accept": NDJSON})
+
+
+def events(job_id: str, after: str, left_s: float) -> Call[None]:
+    headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+    if after:
+        headers["Last-Event-ID"] = after
+    return Call("GET", _path(job_id, "/events"), headers=headers, read_timeout_s=min(SILENCE_S, left_s))
+
+
+def listing(name: str) -> Call[list[dict[str, Any]]]:
+    """`queues`, `devices`, `workers` or `scorers`."""
+
+    def parse(reply: Reply) -> list[dict[str, Any]]:
+        data = reply.json()
+        rows = data.get(name) if isinstance(data, dict) else data
+        if not isinstance(rows, list):
+            raise UnexpectedReply(f"Expected a list of {name}, got {str(data)[:200]!r}.")
+        return rows
+
+    return Call("GET", f"/v1/{name}", parse)
+
+
+def whole(path: str, accepted: tuple[int, ...] = ()) -> Call[Reply]:
+    """The reply as it is."""
+    return Call("GET", path, lambda reply: reply, accepted=accepted)

@@ -1,0 +1,1 @@
+"""What `assay doctor` looks at: the server over HTTP, and this host if it is one of the server's."""

@@ -1,0 +1,133 @@
+"""What the server tells, as typed values. A newer server may tell more: unknown fields are left in `raw`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from typing import Any, cast
+
+from assay.errors import UnexpectedReply
+
+ENDED = ("done", "failed", "cancelled")
+
+
+@cache
+def _known(kind: type) -> frozenset[str]:
+    return frozenset(each.name for each in fields(kind) if each.name != "raw")
+
+
+def _told(kind: type, data: object, needed: str) -> dict[str, Any]:
+    """What the constructor of `kind` takes. A null reads as the default, so that a number stays a number."""
+    if not isinstance(data, Mapping) or needed not in data:
+        raise UnexpectedReply(f"Expected a {kind.__name__} with {needed!r}, got {str(data)[:200]!r}.")
+    known = _known(kind)
+    return {name: value for name, value in data.items() if name in known and value is not None}
+
+
+@dataclass(frozen=True)
+class JobView:
+    """A job as the server saw it last. Times are the server's, in seconds since 1970."""
+
+    id: str
+    kind: str = ""
+    state: str = "queued"
+    priority: str = "normal"
+    total: int | None = None
+    """None while a job is open-ended."""
+    ok: int = 0
+    failed: int = 0
+    cached: int = 0
+    epoch: int = 0
+    paused: bool = False
+    reason: str = ""
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """How many items failed for which reason."""
+    workers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    created_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    rate: float | None = None
+    """Items per second."""
+    eta_s: float | None = None
+    results_url: str = ""
+    events_url: str = ""
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def settled(self) -> int:
+        """Items that have an outcome."""
+        return self.ok + self.failed
+
+    @classmethod
+    def from_json(cls, data: object) -> JobView:
+        return cls(**_told(cls, data, "id"), raw=cast("Mapping[str, Any]", data))
+
+    def after(self, event: str, data: Mapping[str, Any]) -> JobView:
+        """This view with what an event tells anew."""
+        told = ("state", "ok", "failed", "cached", "total", "rate", "eta_s", "paused")
+        changes = {name: data[name] for name in told if data.get(name) is not None}
+        if event in ("queued", "running"):
+            changes["state"] = event
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class ItemError:
+    type: str
+    message: str = ""
+    retryable: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """The outcome of one item. `score` of an invalid row is None, or what the request's `on_error` fills in."""
+
+    index: int
+    id: str | None = None
+    group_id: str | None = None
+    status: str = ""
+    score: float | None = None
+    valid: bool = False
+    parts: Mapping[str, float] = field(default_factory=dict)
+    value: Any = None
+    error: ItemError | None = None
+    cached: bool = False
+    attempts: int = 0
+    latency_ms: float | None = None
+    worker: str | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, data: object) -> Row:
+        told = _told(cls, data, "index")
+        if "error" in told:
+            told["error"] = ItemError(**_told(ItemError, told["error"], "type"))
+        return cls(**told, raw=cast("Mapping[str, Any]", data))
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores in input order with their mask. A failure is never a number unless the request asked for one."""
+
+    values: list[float | None]
+    valid: list[bool]
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Scores:
+        """From rows in input order."""
+        values: list[float | None] = []
+        valid: list[bool] = []
+        for row in rows:
+            values.append(row.score)
+            valid.append(row.valid)
+        return cls(values, valid)
+
+    def filled(self, value: float) -> list[float]:
+        """The scores with this value wherever there is none."""
+        return [value if score is None else score for score in self.values]

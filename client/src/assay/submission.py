@@ -1,0 +1,109 @@
+"""From what a caller gives to one call: what a request may say, and whether its items go as JSON or as a stream."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypedDict, Union, cast
+from urllib.parse import urlencode
+
+from assay import calls, upload
+from assay.calls import Call, Submitted
+from assay.upload import Items, Upload
+
+#: Items above which a list is streamed instead of being held as one JSON text.
+STREAM_ABOVE_ITEMS = 5_000
+#: Bytes of JSON above which a list is streamed.
+STREAM_ABOVE_BYTES = 8 * 1024 * 1024
+#: Servers and proxies commonly refuse request lines of more than 4 kB.
+MAX_QUERY_CHARS = 3_000
+
+#: A scorer's name, or {"name": ..., "weight": ..., "options": {...}}.
+Scorer = Union[str, Mapping[str, Any]]
+
+
+class Options(TypedDict, total=False):
+    """What every kind of job takes."""
+
+    priority: str
+    """`interactive`, `normal` (the default) or `bulk`."""
+    cache: str
+    """`use` (the default), `refresh` or `off`."""
+    on_error: str | Mapping[str, float]
+    """The score of a failed item: `"null"` (the default), `{"fill": 0.0}`, or `"fail"` to fail the job."""
+    deadline_s: float
+    max_failed_share: float
+    metadata: Mapping[str, Any]
+    idempotency_key: str
+    """Made up for every call if not given. Give one of your own to make a restarted program find its job again."""
+    wait_s: float
+    """Seconds the server may hold its answer so that it carries the results, 300 at most."""
+
+
+def scoring(scorers: Scorer | Sequence[Scorer], spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The spec of kind `score`."""
+    listed = [scorers] if isinstance(scorers, (str, Mapping)) else scorers
+    named = [{"name": each} if isinstance(each, str) else dict(each) for each in listed]
+    return {"scorers": named, **(spec or {})}
+
+
+def chosen(spec: Mapping[str, Any] | None, **fields: str) -> dict[str, Any]:
+    """A spec with those fields that were given."""
+    return {**{name: value for name, value in fields.items() if value}, **(spec or {})}
+
+
+@contextlib.contextmanager
+def prepared(kind: str, items: Items, spec: Mapping[str, Any] | None, options: Options) -> Iterator[Call[Submitted]]:
+    """The call that submits this job. It may be sent again for as long as the context is open."""
+    rest: dict[str, Any] = {"kind": kind, "spec": dict(spec or {})}
+    unknown = options.keys() - Options.__annotations__.keys()
+    if unknown:
+        raise TypeError(
+            f"unknown options: {', '.join(sorted(unknown))}; {', '.join(Options.__annotations__)} are known"
+        )
+    rest.update({name: value for name, value in options.items() if name not in ("idempotency_key", "wait_s")})
+    key, wait_s = options.get("idempotency_key") or str(uuid.uuid4()), options.get("wait_s") or 0.0
+    with contextlib.ExitStack() as stack:
+        if isinstance(items, (str, os.PathLike)):
+            body = upload.of_path(items)
+        elif not isinstance(items, Sequence):
+            lines = (upload.encode(item, index) for index, item in enumerate(items))
+            body = stack.enter_context(upload.spooled(lines))
+        else:
+            listed = cast("Sequence[upload.Item]", items)  # a path was seen above
+            whole = _as_json(rest, listed)
+            if whole is not None:
+                yield calls.submit(whole, {}, key, wait_s)
+                return
+            body = upload.of_sequence(listed)
+        yield streamed(body, rest, key, wait_s)
+
+
+def streamed(body: Upload, rest: Mapping[str, Any], key: str, wait_s: float = 0.0) -> Call[Submitted]:
+    """The call for a body of lines, with the rest of the request in the query if it fits."""
+    query = {name: value if isinstance(value, str) else _dumps(value) for name, value in rest.items()}
+    if len(urlencode(query)) <= MAX_QUERY_CHARS:
+        return calls.submit(body, query, key, wait_s)
+    return calls.submit(upload.with_first_part(_dumps(rest).encode(), body), {}, key, wait_s)
+
+
+def _as_json(rest: Mapping[str, Any], items: Sequence[upload.Item]) -> Upload | None:
+    """The whole request as one text, unless it is too large for that."""
+    if len(items) > STREAM_ABOVE_ITEMS:
+        return None
+    lines, size = [], 0
+    for index, item in enumerate(items):
+        line = upload.encode(item, index)
+        lines.append(line[:-1])
+        size += len(line)
+        if size > STREAM_ABOVE_BYTES:
+            return None
+    content = _dumps(rest).encode()[:-1] + b',"items":[' + b",".join(lines) + b"]}"
+    return upload.of_bytes(content, "application/json")
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))

@@ -1,0 +1,117 @@
+"""A request body that can be sent again from its start, in memory or flat: bytes, a list, a file.
+
+A generator can be read only once, so it is written to a temporary file first. Files are sent as they are: .gz and .zst
+are unpacked by the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Callable, Union
+
+from assay.calls import NDJSON
+
+Item = Mapping[str, Any]
+#: Dicts (a list, or anything that yields them), or the path of a .jsonl, .jsonl.gz or .jsonl.zst file.
+Items = Union[Iterable[Item], str, "os.PathLike[str]"]
+
+#: Bytes handed to the connection at a time.
+CHUNK_BYTES = 256 * 1024
+_ENCODINGS = {".gz": "gzip", ".zst": "zstd"}
+
+
+@dataclass(frozen=True)
+class Upload:
+    headers: Mapping[str, str]
+    open: Callable[[], Iterator[bytes]]
+    """The body from its start; may be called again."""
+
+
+def of_bytes(content: bytes, media_type: str) -> Upload:
+    return Upload({"Content-Type": media_type, "Content-Length": str(len(content))}, lambda: iter((content,)))
+
+
+def of_sequence(items: Sequence[Item]) -> Upload:
+    return Upload({"Content-Type": NDJSON}, lambda: _packed(encode(item, n) for n, item in enumerate(items)))
+
+
+def of_path(path: str | os.PathLike[str]) -> Upload:
+    headers = {"Content-Type": NDJSON, "Content-Length": str(os.stat(path).st_size)}
+    encoding = _ENCODINGS.get(os.path.splitext(path)[1])
+    if encoding:
+        headers["Content-Encoding"] = encoding
+
+    def chunks() -> Iterator[bytes]:
+        with open(path, "rb") as file:
+            yield from _blocks(file)
+
+    return Upload(headers, chunks)
+
+
+@contextlib.contextmanager
+def spooled(lines: Iterable[bytes]) -> Iterator[Upload]:
+    """An upload of what can be read only once; its temporary file is gone afterwards."""
+    with tempfile.TemporaryFile() as file:
+        for block in _packed(lines):
+            file.write(block)
+        headers = {"Content-Type": NDJSON, "Content-Length": str(file.tell())}
+
+        def chunks() -> Iterator[bytes]:
+            file.seek(0)
+            return _blocks(file)
+
+        yield Upload(headers, chunks)
+
+
+def with_first_part(request: bytes, items: Upload) -> Upload:
+    """A multipart body: the request, then the items. For a spec that is too long for a URL."""
+    boundary = f"assay-{os.urandom(16).hex()}"
+    head = (
+        f'--{boundary}\r\nContent-Disposition: form-data; name="request"\r\nContent-Type: application/json\r\n\r\n'
+    ).encode() + request
+    head += (
+        f'\r\n--{boundary}\r\nContent-Disposition: form-data; name="items"; filename="items.jsonl"\r\n'
+        f"Content-Type: {NDJSON}\r\n\r\n"
+    ).encode()
+    tail = f"\r\n--{boundary}--\r\n".encode()
+    if "Content-Encoding" in items.headers:
+        raise ValueError("This spec is too long to send with a packed file: unpack the file first.")
+    headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+    if "Content-Length" in items.headers:
+        headers["Content-Length"] = str(len(head) + int(items.headers["Content-Length"]) + len(tail))
+
+    def chunks() -> Iterator[bytes]:
+        yield head
+        yield from items.open()
+        yield tail
+
+    return Upload(headers, chunks)
+
+
+def encode(item: Item, index: int) -> bytes:
+    """One line. Raises ValueError for what JSON cannot hold, NaN included."""
+    try:
+        return json.dumps(item, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Item {index} cannot be sent as JSON: {error}") from error
+
+
+def _packed(lines: Iterable[bytes]) -> Iterator[bytes]:
+    block = bytearray()
+    for line in lines:
+        block += line
+        if len(block) >= CHUNK_BYTES:
+            yield bytes(block)
+            block.clear()
+    if block:
+        yield bytes(block)
+
+
+def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+    while block := file.read(CHUNK_BYTES):
+        yield block

@@ -1,0 +1,68 @@
+"""What a trainer's owner does first: install the client alone, into an empty environment of an old Python."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.wire_server import WireServer
+
+PROGRAM = """
+import asyncio, sys
+from assay import Assay, AsyncAssay, NotFound
+
+items = [{"id": str(n), "x": n} for n in range(6000)]
+with Assay(sys.argv[1]) as client:
+    job = client.score(iter(items), "numeric_match").wait(60)
+    assert [row.index for row in job.results()] == list(range(6000))
+    try:
+        client.job("nobody")
+    except NotFound:
+        pass
+
+async def main():
+    async with AsyncAssay(sys.argv[1]) as client:
+        job = await client.score(items, "numeric_match", on_error={"fill": 0.0})
+        return len((await job.scores()).values)
+
+assert asyncio.run(main()) == 6000
+print("fine")
+"""
+
+
+def oldest_python() -> str:
+    """A Python 3.9 of this machine if there is one, else the one that runs the tests."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for found in [shutil.which("python3.9"), *pyenv.glob("3.9.*/bin/python")]:
+        # A pyenv shim may be there for a version that is not.
+        if found and subprocess.run([found, "-c", "import venv"], capture_output=True, check=False).returncode == 0:
+            return str(found)
+    return sys.executable
+
+
+@pytest.mark.timeout(300)
+def test_the_client_alone_installs_and_works_in_an_empty_environment(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ASSAY_", "PYTHON"))}
+
+    def run(*argv: str) -> str:
+        done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{argv}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    run(oldest_python(), "-m", "venv", "env")
+    python, assay = str(tmp_path / "env/bin/python"), str(tmp_path / "env/bin/assay")
+    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(ROOT / "client"))
+    assert "COMMAND" in run(assay, "--help")
+    assert run(assay, "--version").startswith("assay-client 0.")
+    installed = {each["name"] for each in json.loads(run(python, "-m", "pip", "list", "--format", "json"))}
+    assert not installed & {"pydantic", "celery", "redis", "flask", "assay"}
+    assert len(installed) <= 12, f"few dependencies: {installed}"
+    assert run(python, "-c", "import assay, os; print(os.path.exists(os.path.dirname(assay.__file__) + '/py.typed'))")
+    with WireServer() as server:
+        assert run(python, "-W", "error", "-c", PROGRAM, server.url) == "fine\n"
+        assert "job-0" in run(assay, "status", "--url", server.url)

@@ -1,0 +1,130 @@
+"""`assay doctor`: sound deployments pass, and every known trouble is named with what to do."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from assay.cli import exits
+from assay.cli.main import main
+from assay.doctor import host
+
+from tests.conftest import NOWHERE, ROOT
+from tests.redis_server import RedisServer
+from tests.wire_server import WireServer
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[WireServer]:
+    monkeypatch.chdir(tmp_path)  # no checkout
+    with WireServer() as server:
+        monkeypatch.setenv("ASSAY_URL", server.url)
+        for pool in ("device", "api", "cpu"):
+            server.lists["workers"].append({"name": f"{pool}.a.0", "pool": pool, "state": "ready"})
+        server.lists["devices"] = [{"queue": "gpu.a.0", "devices": ["0"], "memory_used_mb": 1, "memory_total_mb": 100}]
+        server.lists["queues"] = [{"queue": "cpu", "waiting": 2, "workers": ["cpu.a.0"]}]
+        yield server
+
+
+def check(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, dict[str, list[str]]]:
+    """The exit code, and by level what was found together with its fix."""
+    code = main(["doctor", "--json", *argv])
+    found: dict[str, list[str]] = {"ok": [], "warn": [], "FAIL": [], "skip": []}
+    for each in json.loads(capsys.readouterr().out)["checks"]:
+        assert each["fix"] or each["level"] in ("ok", "skip"), "trouble comes with what to do"
+        found[each["level"]].append(f"{each['name']}: {each['detail']} / {each['fix']}")
+    return code, found
+
+
+@pytest.mark.usefixtures("server")
+def test_a_sound_deployment_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = check(capsys)
+    assert code == exits.OK
+    assert not found["FAIL"]
+    assert not found["warn"]
+    assert {line.partition(":")[0] for line in found["ok"]} == {
+        *("server", "clock", "version", "token", "ready", "workers", "devices", "queues")
+    }
+    assert [line.split(" /")[0] for line in found["skip"]] == [
+        "policy servers: not checked: the server does not tell",
+        "API keys: not checked: the server does not tell",
+        "this host: not checked: no server checkout here; --checkout says where one is",
+    ]
+
+
+def test_people_get_a_line_and_what_to_fix(server: WireServer, capsys: pytest.CaptureFixture[str]) -> None:
+    server.lists["queues"] = [{"queue": "cpu", "waiting": 2, "workers": []}]
+    assert main(["doctor"]) == exits.FAILED
+    said = capsys.readouterr().out
+    assert "FAIL  queues          cpu has 2 messages and no worker\n" in said
+    assert "fix: start a worker for it" in said
+
+
+def test_a_server_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = check(capsys, "--url", "http://127.0.0.1:9", "--checkout", "nowhere")
+    assert code == exits.FAILED
+    assert "set ASSAY_URL" in found["FAIL"][0]
+
+
+def test_a_wrong_token(capsys: pytest.CaptureFixture[str], server: WireServer) -> None:
+    server.token = "s3cret"
+    code, found = check(capsys)
+    assert code == exits.FAILED
+    assert "set ASSAY_TOKEN" in found["FAIL"][0]
+
+
+def test_a_clock_that_is_off(capsys: pytest.CaptureFixture[str], server: WireServer) -> None:
+    server.clock_s = -90
+    code, found = check(capsys)
+    assert code == exits.OK
+    assert "ahead of the server" in found["warn"][0]
+
+
+def test_what_is_not_ready_is_named_with_its_command(capsys: pytest.CaptureFixture[str], server: WireServer) -> None:
+    server.ready = {"ready": False, "missing": ["no api worker is ready", "Redis at redis://x does not answer"]}
+    code, found = check(capsys)
+    assert code == exits.FAILED
+    assert "python -m workers.launch api" in found["FAIL"][0]
+    assert "ASSAY_REDIS_URL" in found["FAIL"][1]
+
+
+def test_full_devices_paused_queues_and_mixed_versions(capsys: pytest.CaptureFixture[str], server: WireServer) -> None:
+    server.lists["devices"][0]["memory_used_mb"] = 99
+    server.lists["queues"][0]["paused"] = True
+    server.lists["workers"][0]["versions"] = {"torch": "2.1"}
+    server.lists["workers"][1] |= {"versions": {"torch": "2.2"}, "state": "starting"}
+    _, found = check(capsys)
+    assert len(found["warn"]) == 4
+    assert "99 of 100 MB" in found["warn"][2]
+
+
+def test_a_newer_server_tells_of_policy_servers_and_keys(
+    capsys: pytest.CaptureFixture[str], server: WireServer
+) -> None:
+    server.ready |= {"policy_servers": [], "api_profiles": [{"name": "judge", "ok": False, "detail": "no key is set"}]}
+    _, found = check(capsys)
+    assert found["FAIL"] == ["API keys: judge: no key is set / correct it in the server's settings"]
+
+
+def test_a_host_of_the_server_is_checked_too(
+    capsys: pytest.CaptureFixture[str], server: WireServer, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = server.server_address[1]
+    monkeypatch.setenv("ASSAY_PORT", str(port))
+    monkeypatch.setenv("ASSAY_REDIS_URL", redis_server.url)
+    _, found = check(capsys, "--checkout", str(ROOT))
+    text = "\n".join(found["ok"])
+    assert f"API port: 127.0.0.1:{port} is in use by Assay" in text
+    assert all(name in text for name in ("Python:", "Flower port:", "Redis:", "disk:"))
+    monkeypatch.setenv("ASSAY_REDIS_URL", NOWHERE)
+    monkeypatch.setenv("ASSAY_PORT", str(redis_server.port))
+    _, found = check(capsys, "--checkout", str(ROOT))
+    assert [line.partition(":")[0] for line in found["FAIL"]] == ["API port", "Redis"]
+
+
+def test_gpus_and_their_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake = tmp_path / "nvidia-smi"
+    fake.write_text("#!/bin/sh\necho '0, NVIDIA A100, 70000, 71000'\necho '1, NVIDIA A100, 10, 71000'\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert [(found.level, found.detail[:1]) for found in host.gpus()] == [("warn", "0"), ("ok", "1")]

@@ -1,0 +1,145 @@
+"""The pure parts of the client: retry decisions, lines and events from broken bytes, what a request becomes."""
+
+import ast
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from assay import JobView, Retry, Row, Scores, UnexpectedReply
+from assay.bar import duration, line
+from assay.cli import parser, scorers
+from assay.lines import EventReader, LineReader
+from assay.retry import error_of, retry_after_s
+from assay.steps import Reply
+from assay.submission import prepared, scoring
+from hypothesis import given
+from hypothesis import strategies as some
+
+from tests.conftest import ROOT
+
+PACKAGE = ROOT / "client/src/assay"
+
+
+def test_delays_grow_are_capped_and_end() -> None:
+    retry = Retry(give_up_after_s=60, first_delay_s=1, max_delay_s=8)
+    assert [retry.delay_s(attempt, 0, None, 0.999999) for attempt in (0, 1, 2, 3, 50)] == pytest.approx([1, 2, 4, 8, 8])
+    assert retry.delay_s(0, 0, None, 0.0) == 0.5, "those who failed together come back apart"
+    assert retry.delay_s(0, 0, 30.0, 0.5) == 30, "the server knows best"
+    assert retry.delay_s(0, 59.9, None, 0.5) is None
+    assert retry.delay_s(0, 0, 61.0, 0.5) is None, "nobody waits for what comes too late"
+
+
+def test_a_server_may_ask_for_patience_in_seconds_or_until_a_date() -> None:
+    assert retry_after_s(Reply(503, {"retry-after": "7"})) == 7
+    assert retry_after_s(Reply(503, {"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"})) == 0
+    assert retry_after_s(Reply(503, {"retry-after": "soon"})) is None
+
+
+def test_a_problem_without_json_is_still_an_error_with_a_status() -> None:
+    error = error_of(Reply(502, {"content-type": "text/html"}, b"<h1>Bad gateway</h1>"))
+    assert str(error) == "The server cannot answer now. [HTTP 502]"
+    error = error_of(Reply(422, {"content-type": "application/problem+json"}, b'{"detail": "no", "field": "spec.a"}'))
+    assert str(error) == "no (field spec.a) [HTTP 422]"
+
+
+@given(some.lists(some.binary().filter(lambda text: b"\n" not in text and b"\r" not in text)), some.data())
+def test_lines_are_the_same_however_the_bytes_arrive(lines: list[bytes], data: some.DataObject) -> None:
+    whole = b"".join(each + b"\n" for each in lines) + b"half"
+    reader, read = LineReader(), []
+    while whole:
+        size = data.draw(some.integers(1, len(whole)))
+        read += list(reader.feed(whole[:size]))
+        whole = whole[size:]
+    assert read == lines
+    assert reader.rest == b"half"
+
+
+def test_events_are_read_and_pings_and_halves_are_not() -> None:
+    reader = EventReader()
+    text = b': ping\n\nid: 4\nevent: progress\ndata: {"ok": 1,\ndata: "failed": 2}\n\nevent: done\nda'
+    (event,) = reader.feed(text)
+    assert (event.id, event.name, event.data) == ("4", "progress", {"ok": 1, "failed": 2})
+    (event,) = reader.feed(b"ta: nonsense\n\n")
+    assert (event.name, event.data) == ("done", {})
+
+
+def test_a_newer_server_may_say_more_and_nulls_are_defaults() -> None:
+    view = JobView.from_json({"id": "a", "state": "running", "total": None, "reason": None, "mood": "good"})
+    assert (view.total, view.reason, view.raw["mood"]) == (None, "", "good")
+    row = Row.from_json({"index": 3, "parts": None, "error": {"type": "x", "hint": 1}, "mood": "good"})
+    assert row.error is not None
+    assert (row.parts, row.error.type, row.valid) == ({}, "x", False)
+    for nonsense in ({}, [], "text", None):
+        with pytest.raises(UnexpectedReply):
+            JobView.from_json(nonsense)
+
+
+def test_a_failure_is_no_number_unless_asked_for() -> None:
+    scores = Scores.of([Row(0, score=0.5, valid=True), Row(1)])
+    assert (scores.values, scores.valid) == ([0.5, None], [True, False])
+    assert scores.filled(0.0) == [0.5, 0.0]
+
+
+def test_a_list_is_one_json_text_and_a_long_one_is_streamed() -> None:
+    with prepared("score", [{"id": "ä"}], scoring("a"), {"priority": "bulk", "wait_s": 5}) as call:
+        assert call.body is not None
+        content = b"".join(call.body.open())
+        expected = {"kind": "score", "spec": {"scorers": [{"name": "a"}]}, "priority": "bulk", "items": [{"id": "ä"}]}
+        assert json.loads(content) == expected
+        assert int(call.headers["Content-Length"]) == len(content)
+        assert call.params == {"wait": "5"}
+    for many in ([{"n": n} for n in range(5_001)], [{"text": "x" * 1_000_000}] * 9):
+        with prepared("score", many, None, {}) as call:
+            assert call.headers["Content-Type"] == "application/x-ndjson"
+
+
+def test_what_json_cannot_hold_is_named() -> None:
+    with (
+        pytest.raises(ValueError, match="Item 1 cannot be sent"),
+        prepared("score", [{}, {"x": float("nan")}], None, {}),
+    ):
+        pass
+    with pytest.raises(ValueError, match="Item 0 cannot be sent"), prepared("score", iter([{"x": {1}}]), None, {}):
+        pass
+    with pytest.raises(TypeError, match="unknown options: prioriti"), prepared("score", [{}], None, {"prioriti": 1}):  # type: ignore[typeddict-unknown-key]
+        pass
+
+
+def test_a_scorer_on_the_command_line() -> None:
+    assert scorers.parse("numeric_match") == {"name": "numeric_match"}
+    assert scorers.parse("f:tags=a,b:strict=true:weight=2:word=x") == {
+        "name": "f",
+        "weight": 2,
+        "options": {"tags": ["a", "b"], "strict": True, "word": "x"},
+    }
+    assert scorers.parse('{"name": "f", "options": {"a": ":"}}') == {"name": "f", "options": {"a": ":"}}
+
+
+@pytest.mark.parametrize("width", [10, 20, 80, 300])
+def test_progress_fits_the_terminal(width: int) -> None:
+    view = JobView("job", state="running", total=200, ok=90, failed=10, rate=12.5, eta_s=8000)
+    assert len(line(view, width)) < width
+    assert "2 h 13 min" in line(view, 300)
+    assert duration(3.21) == "3.2 s"
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_python_3_9_can_parse_it(path: Path) -> None:
+    ast.parse(path.read_text(), feature_version=(3, 9))
+
+
+def test_few_dependencies_and_an_old_python_are_declared() -> None:
+    project = tomllib.loads((ROOT / "client/pyproject.toml").read_text())["project"]
+    assert [each.split(">")[0] for each in project["dependencies"]] == ["httpx"]
+    assert project["requires-python"] == ">=3.9"
+
+
+def test_every_command_and_option_is_documented() -> None:
+    page = (ROOT / "docs/client.md").read_text()
+    commands = next(action for action in parser.build()._actions if action.dest == "command")
+    assert commands.choices
+    for name, command in dict(commands.choices).items():
+        assert f"`assay {name}" in page, name
+        flags = [flag for action in command._actions for flag in action.option_strings if flag not in ("-h", "--help")]
+        assert not [flag for flag in flags if f"`{flag}" not in page], name
