@@ -77,6 +77,11 @@ def _versions() -> dict[str, str]:
     return found
 
 
+def reserved() -> int:
+    """Messages that have left the queue and are not ended, whatever their child is doing."""
+    return len(worker_state.reserved_requests)
+
+
 def run_worker(app: AssayCelery, worker: Worker, presence: Presence, core: JobCore) -> int:
     """Run Celery's worker until it is told to stop."""
     signals.worker_shutting_down.connect(lambda **_: presence.say("stopping"), weak=False)
@@ -98,7 +103,8 @@ def run_worker(app: AssayCelery, worker: Worker, presence: Presence, core: JobCo
             for child in psutil.Process().children():  # Celery may have replaced it already; what that took is innocent
                 child.kill()
                 child.wait(5)
-            recovery.bury(dead)
+            if dead:
+                recovery.bury(dead)
             recovery.release(f"{worker.name}/{worker.incarnation}")
         finally:
             os._exit(EXIT_CHILD_DIED)  # nothing here is worth an orderly end: its work is back in the ledger
@@ -111,7 +117,8 @@ def run_worker(app: AssayCelery, worker: Worker, presence: Presence, core: JobCo
         recovery,
         core.ledger,
         core.settings.redis_url,
-        f"{worker.name}/{worker.incarnation}",
+        worker,
+        reserved,
         start_anew,
     )
 
@@ -153,14 +160,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     signals.setup_logging.connect(lambda **_: None, weak=False)
 
     registry = Registry(connect(settings.redis_url), settings.heartbeat_ttl_s)
-    # Reserved, not active: a message counts from the moment it has left the queue, whatever its child is doing.
     presence = Presence(
         registry,
         worker,
         settings.redis_url,
         settings.heartbeat_s,
         settings.stop_grace_s,
-        lambda: len(worker_state.reserved_requests),
+        reserved,
     )
     try:
         if not _wait_for_redis(settings):

@@ -20,6 +20,7 @@ from tasks.connections import explained
 from tasks.errors import AssayError
 from tasks.jobs.ledger import Ledger
 from tasks.jobs.recovery import Recovery
+from tasks.registry import Worker
 
 log = logging.getLogger(__name__)
 
@@ -30,18 +31,25 @@ EVERY = 4
 #: A look that took so many seconds, or failed, means that Redis was away; for so long after it nobody is late.
 SLOW_S = 1.0
 FORGIVE_S = 5.0
+#: Seconds an idle worker may leave a chunk untaken that is announced every second.
+DEAF_S = 10.0
 
 
 class Watch:
     def __init__(
-        self, recovery: Recovery, ledger: Ledger, url: str, incarnation: str, start_anew: Callable[[str], None]
-    ) -> None:
+        self, recovery: Recovery, ledger: Ledger, url: str, worker: Worker, reserved: Callable[[], int],
+        start_anew: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        """`reserved`: how many messages the worker has got and not ended. `start_anew` does not return."""
         self._recovery = recovery
         self._start_anew = start_anew
         self._ledger = ledger
         self._state = ledger.state
         self._url = url
-        self._incarnation = incarnation
+        self._incarnation = f"{worker.name}/{worker.incarnation}"
+        self._queue = worker.queues[0]
+        self._reserved = reserved
+        self._waiting = ("", 0.0)
         self._forgiving_until = 0.0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -63,6 +71,7 @@ class Watch:
                     self._look_after_children()
                     if look % EVERY == 0:
                         self._recovery.tick()
+                        self._end_if_deaf()
                 said = ""
                 if time.monotonic() - started > SLOW_S:  # Redis stood still, and whoever waited for it is not to blame
                     self._forgiving_until = time.monotonic() + FORGIVE_S
@@ -71,6 +80,7 @@ class Watch:
                     known = isinstance(error, AssayError | psutil.Error)
                     log.warning("not watching: %s", error, exc_info=None if known else error)
                 said = str(error)
+                self._waiting = ("", 0.0)
                 self._forgiving_until = time.monotonic() + FORGIVE_S
 
     def _look_after_children(self) -> None:
@@ -87,6 +97,19 @@ class Watch:
                 log.error("child %s is past the deadline of its batch: killed", pid)
                 with suppress(ProcessLookupError):  # it ended just now
                     os.kill(int(pid), signal.SIGKILL)
+
+    def _end_if_deaf(self) -> None:
+        """A chunk that waits for an idle worker is announced again every second. A worker that hears nothing of it has
+        lost its consumer, as may happen to Celery when Redis restarts, and does not find out by itself."""
+        first = [str(chunk) for chunk in self._state.zrange(keys.dispatched(self._queue), 0, 0)]
+        holders = cast(set[str], self._state.smembers(keys.holders()))
+        if not first or self._reserved() or any(holder.startswith(f"{self._incarnation}/") for holder in holders):
+            self._waiting = ("", 0.0)
+        elif first[0] != self._waiting[0]:
+            self._waiting = (first[0], time.monotonic())
+        elif time.monotonic() - self._waiting[1] > DEAF_S:
+            log.error("nothing comes in although chunks wait on %s: this worker starts anew", self._queue)
+            self._start_anew("")
 
     def _is_late(self, holder: str) -> bool:
         return time.monotonic() > self._forgiving_until and self._ledger.is_late(holder)

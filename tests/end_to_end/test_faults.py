@@ -126,6 +126,16 @@ def test_a_message_deleted_by_hand_is_sent_again(system: System) -> None:
     assert system.finish(job).ok == 5
 
 
+def test_workers_that_no_longer_hear_their_queue_start_anew(system: System) -> None:
+    for slot in (0, 1):
+        system.celery.control.cancel_consumer(f"gpu.node1.{slot}", destination=[f"gpu.node1.{slot}@node1"])
+    before = {worker.incarnation for worker in system.core.registry.workers() if worker.pool == "device"}
+    job = system.submit(*items(5))
+    assert system.finish(job).ok == 5
+    after = {worker.incarnation for worker in system.core.registry.workers() if worker.pool == "device"}
+    assert after != before
+
+
 def test_one_item_that_kills_its_worker_every_time_fails_and_the_others_do_not(system: System) -> None:
     job = system.submit(*[{"x": x, "crash": x == 42} for x in range(100)], spec={"batch_items": 100})
     ended = system.finish(job)
