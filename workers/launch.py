@@ -78,6 +78,8 @@ class Launcher:
             try:
                 queued = app.queued(queue)
                 with explained(self._settings.redis_url):
+                    # Where nobody reads a queue no chunk is sent to it: what waits is in the ledger only.
+                    queued += self._core.ledger.ready(pool)
                     running = {index: self._registry.get(name) for index, name in self._indices(pool).items()}
             except Retryable as error:  # the workers themselves say that Redis is away; scaling can wait
                 log.debug("not scaling: %s", error)
@@ -85,7 +87,7 @@ class Launcher:
             match scaler.decide(queued, running, looked_at):
                 case Start(index):
                     if queued:
-                        log.info("%d chunks wait on %s: starting worker %d", queued, queue, index)
+                        log.info("work waits for %s: starting worker %d", queue, index)
                     self._supervisor.start(self._command(pool, index))
                 case Stop(index):
                     log.info("worker %d of %s is idle: stopping it", index, queue)

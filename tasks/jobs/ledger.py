@@ -12,6 +12,7 @@ from redis import Redis
 from redis.client import Pipeline
 
 from config import keys
+from config.queues import PRIORITIES
 
 _SCRIPTS = Path(__file__).with_name("scripts")
 
@@ -177,6 +178,10 @@ class Ledger:
         flat = [part for each in readers for part in (each.queue, each.consumers, each.loaded)]
         number, *made = self._call("fill", pool, CHUNK_S, LEAST_CHUNK_S, MOST_ITEMS, consumers, *flat)
         return int(number), [Message(*made[at : at + 4]) for at in range(0, len(made), 4)]
+
+    def ready(self, pool: str) -> int:
+        """How many jobs have items that wait for a chunk on this pool."""
+        return sum(self.state.zcard(keys.ready(pool, priority)) for priority in PRIORITIES)
 
     def waiting(self, queue: str) -> Message | None:
         """The best chunk that waits on a queue."""

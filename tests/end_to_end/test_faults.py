@@ -200,6 +200,12 @@ def test_a_device_drained_and_another_added_in_the_middle(system: System) -> Non
     assert "gpu.node2.0" in ended.workers
 
 
+def test_a_pool_without_a_worker_gets_one_when_work_waits_for_it(system: System) -> None:
+    system.launch("api", ASSAY_API_WORKERS_MIN="0")
+    job = system.submit(*items(5), spec={"stages": [{"name": "call", "pool": "api"}]})
+    assert system.finish(job).ok == 5
+
+
 @pytest.mark.parametrize("how", ["flushed", "gone"])
 def test_the_cache_lost_in_the_middle_costs_time_but_no_result(system: System, how: str) -> None:
     job = system.submit(*items(150), spec={"cacheable": True, "cost_s": 0.01, "batch_items": 5})

@@ -217,7 +217,7 @@ def test_queued_work_starts_a_second_worker_and_idleness_ends_it(
     for token in ("runs", "waits"):
         app.publish("assay.probe", "cpu", "normal", token=token)
     try:
-        launcher.wait_for("1 chunks wait on cpu: starting worker 1")
+        launcher.wait_for("work waits for cpu: starting worker 1")
         wait_until(lambda: [w.name for w in ready(registry, "cpu") if w.pid != first.pid], "a second worker")
         wait_until(lambda: app.queued("cpu") == 0, "it takes the work")
     finally:
