@@ -24,7 +24,8 @@ class System:
     def __init__(self, run: Callable[..., Program], state: RedisServer, cache: RedisServer, journal: Path) -> None:
         self._run = run
         self.state, self.cache, self.journal = state, cache, journal
-        self.settings = Settings(redis_url=state.url, cache_url=cache.url, node="node1")
+        storage = (journal.parent / "storage").as_uri()
+        self.settings = Settings(redis_url=state.url, cache_url=cache.url, node="node1", storage_url=storage)
         self.celery = create_celery(self.settings)
         self.core: JobCore = create_core(self.settings, self.celery)
         self.launchers: list[Program] = []
@@ -33,7 +34,8 @@ class System:
         launcher = self._run(
             "python", "-m", "workers.launch", pool, *arguments,
             **{"ASSAY_REDIS_URL": self.state.url, "ASSAY_CACHE_URL": self.cache.url, "ASSAY_NODE": "node1",
-               "ASSAY_SLOTS": "cpu:2", "ASSAY_SIMULATED_JOURNAL": str(self.journal)} | environment,
+               "ASSAY_STORAGE_URL": self.settings.storage_url, "ASSAY_SLOTS": "cpu:2",
+               "ASSAY_SIMULATED_JOURNAL": str(self.journal)} | environment,
         )  # fmt: skip
         self.launchers.append(launcher)
         return launcher
@@ -106,8 +108,8 @@ class System:
         pids = [worker.pid for worker in self.core.registry.workers() if worker.pool == pool]
         return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid) and is_alive(psutil.Process(pid))]
 
-    def children(self) -> list[psutil.Process]:
-        return [child for parent in self.parents() for child in parent.children() if is_alive(child)]
+    def children(self, pool: str = "device") -> list[psutil.Process]:
+        return [child for parent in self.parents(pool) for child in parent.children() if is_alive(child)]
 
     def kill_a_worker(self, chance: random.Random) -> None:
         """kill -9 of a child, or of a parent with all below it."""

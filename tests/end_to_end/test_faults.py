@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from config import keys
+from tasks.jobs.model import JobHead
 from tests.end_to_end.system import System
 from tests.programs import Program, wait_until
 
@@ -53,6 +54,27 @@ def test_random_kills_lose_nothing_and_blame_nobody(system: System, kills: int, 
         system.kill_a_worker(chance)
     ended = system.finish(job, 300)
     assert (ended.state, ended.ok, ended.failed) == ("done", number, 0)
+
+
+@pytest.mark.parametrize(
+    ("kills", "number"), [(4, 22_000), pytest.param(30, 200_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+)
+def test_random_kills_of_workers_and_movers_lose_nothing_of_a_stored_job(
+    system: System, kills: int, number: int
+) -> None:
+    chance = random.Random(number)
+    lines = (b'{"id": "item-%d", "x": %d}' % (x, x) for x in range(number))
+    job = system.core.door.submit_lines(JobHead(kind="simulated", spec={"batch_items": 100}), lines)
+    assert system.job(job).layout.startswith("stored:")
+    for kill in range(kills):
+        system.wait_for_progress(job, min(number - 1, number * kill // (kills + 1) + 1))
+        system.kill_a_worker(chance)
+        for mover in system.children("cpu"):
+            mover.kill()
+    ended = system.finish(job, 300)
+    assert (ended.state, ended.ok, ended.failed) == ("done", number, 0)
+    assert all(row["id"] == f"item-{index}" for index, row in enumerate(system.rows(job)))
+    assert system.core.state.hlen(keys.job_outcomes(job)) == 0
 
 
 def test_everything_killed_at_once_goes_on_after_a_restart(system: System) -> None:
