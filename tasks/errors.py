@@ -3,7 +3,8 @@
 AssayError
 ├── Retryable              try again, nothing is wrong with the request
 │   ├── RedisUnavailable   Redis is away, full, loading, or cannot write
-│   └── BrokerUnavailable  no message can be sent or counted
+│   ├── BrokerUnavailable  no message can be sent or counted
+│   └── BacklogFull        too many items wait already
 └── Permanent              trying again changes nothing
     ├── RedisRefused       Redis wants a password, or grants too little
     ├── WorkerNameTaken    another live worker holds this name
@@ -31,6 +32,10 @@ class RedisUnavailable(Retryable):
 
 class BrokerUnavailable(Retryable):
     """The broker does not answer."""
+
+
+class BacklogFull(Retryable):
+    """Too many items wait already: submit again when some are done."""
 
 
 class Permanent(AssayError):
