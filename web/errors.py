@@ -46,7 +46,8 @@ _HTTP_DETAILS = {
 
 
 def problem(status: int, kind: str, title: str, detail: str, field: str = "", line: int | None = None) -> Response:
-    body = {"type": f"urn:assay:{kind}", "title": title, "status": status, "detail": detail}
+    sentence = detail if detail.endswith(".") else f"{detail}."
+    body = {"type": f"urn:assay:{kind}", "title": title, "status": status, "detail": sentence}
     if field:
         body["field"] = field
     if line is not None:

@@ -1,6 +1,7 @@
 """Jobs: submit, list, look, cancel, retry, pause and resume."""
 
 import re
+import time
 
 from flask import Blueprint, Response
 
@@ -13,6 +14,9 @@ from web.schemas import JobAnswer, JobPage, JobView, LinesQuery, ListQuery, Retr
 from web.services import services
 
 blueprint = Blueprint("jobs", __name__, url_prefix="/v1/jobs")
+
+#: Seconds after which one who waits looks whether this process is to stop.
+LOOK_S = 2.0
 
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -85,11 +89,15 @@ def resume(job_id: str) -> Response:
 
 def _wait(job_id: str, seconds: float) -> Job:
     """The job when it is over, or when the time is up. Where too many wait already, nobody waits."""
-    seats = services().seats
+    seats, deadline = services().seats, time.monotonic() + seconds
     if not seconds or not seats.take():
         return services().core.store.job(job_id)
     try:
-        return services().core.results.wait(job_id, seconds)
+        while True:
+            left_s = deadline - time.monotonic()
+            job = services().core.results.wait(job_id, min(left_s, LOOK_S))
+            if not job.is_active or left_s <= LOOK_S or not seats.is_serving():
+                return job
     finally:
         seats.give_back()
 
