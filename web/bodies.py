@@ -1,7 +1,9 @@
 """A request's body: unpacked as it comes, counted, and never more than a limit of it. Small in memory at any size."""
 
+import contextlib
 import gzip
 import sys
+import time
 import zlib
 from collections.abc import Iterator
 from typing import IO, cast
@@ -20,6 +22,19 @@ else:
 BLOCK = 1 << 16
 #: Log of the largest window a zstd body may ask for: 8 MB, which levels up to 19 stay within.
 WINDOW_LOG = 23
+#: Bytes, and seconds, that are read of a body nobody wants any more.
+DRAIN_BYTES = 64 << 20
+DRAIN_S = 5.0
+
+
+def drain() -> None:
+    """Read what is left of a refused body: most clients do not look at the answer before they have sent all of it."""
+    deadline, left = time.monotonic() + DRAIN_S, DRAIN_BYTES
+    if request.content_length is None and not request.environ.get("wsgi.input_terminated"):
+        return
+    with contextlib.suppress(OSError, ParseException):
+        while left > 0 and time.monotonic() < deadline and (data := request.environ["wsgi.input"].read(BLOCK)):
+            left -= len(data)
 
 
 class _Received:

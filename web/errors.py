@@ -79,7 +79,7 @@ def _http_error(error: HTTPException) -> Response:
 
 def _refused(error: Refused) -> Response:
     response = problem(error.status, error.kind, error.title, str(error), error.field)
-    response.headers.extend(error.headers)
+    response.headers.update(error.headers)
     return response
 
 

@@ -3,6 +3,7 @@
 from flask import Flask, Response, g, request
 
 from config.settings import LOOPBACK
+from web.bodies import drain
 from web.refusal import Refused
 from web.services import services
 from web.tokens import Token
@@ -29,7 +30,7 @@ _DATA_POLICY = "default-src 'none'; frame-ancestors 'none'"
 
 def init_app(app: Flask) -> None:
     app.before_request(_check)
-    app.after_request(_add_headers)
+    app.after_request(_finish)
 
 
 def token() -> Token | None:
@@ -88,8 +89,10 @@ def _refuse_other_sites() -> None:
         )
 
 
-def _add_headers(response: Response) -> Response:
-    response.headers.extend(_HEADERS)
+def _finish(response: Response) -> Response:
+    if response.status_code >= 400 and request.method not in SAFE_METHODS:
+        drain()
+    response.headers.update(_HEADERS)
     is_page = response.mimetype in ("text/html", "text/css", "text/javascript", "image/svg+xml")
     response.headers["Content-Security-Policy"] = _PAGE_POLICY if is_page else _DATA_POLICY
     response.headers.setdefault("Cache-Control", "no-store")
