@@ -107,6 +107,9 @@ class _Stream:
                     yield b": ping\n\n"
                     silent_since = time.monotonic()
                     self._ended = not self._is_active()
+            if self._client and not self._shared.seats.is_serving():
+                # Cut off, not ended: the client comes back with the last id. A polite end would wait for each in turn.
+                self._client.shutdown(socket.SHUT_RDWR)
         finally:
             self._shared.hub.close(watch)
 

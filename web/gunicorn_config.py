@@ -21,7 +21,7 @@ except SettingsError as error:
 bind = f"[{settings.host}]:{settings.port}" if ":" in settings.host else f"{settings.host}:{settings.port}"
 workers = settings.web_processes
 threads = settings.web_threads
-worker_class = "gthread"
+worker_class = "web.gunicorn_worker.Worker"
 # A thread waits for a job's result for as long as its client does; gthread's own heartbeat is not tied to requests.
 timeout = 60
 graceful_timeout = int(settings.stop_grace_s)

@@ -103,8 +103,8 @@ class Hub:
                 continue
             away = False
             with self._lock:
-                for key, pages in (reply or {}).items() if isinstance(reply, dict | None) else reply:
-                    self._hand_out(jobs[key], pages)
+                for key, entries in reply or ():
+                    self._hand_out(jobs[key], entries)
 
     def _hand_out(self, job: str, entries: list[Event]) -> None:
         if job not in self._read_to:  # nobody watches it any more

@@ -76,6 +76,16 @@ def test_a_stop_does_not_wait_for_watchers(served: Served) -> None:
     assert [event for _, event in stream.events()] == ["queued"]
 
 
+def test_a_client_that_lingers_holds_nobody_up(served: Served) -> None:
+    with socket.create_connection(("127.0.0.1", served.port)) as client:
+        client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert client.recv(100)
+        started = time.monotonic()
+        for _ in range(3):
+            assert served.ask("GET", "/health")[0] == 200
+        assert time.monotonic() - started < 1.5
+
+
 def test_an_upload_comes_in_pieces_of_unknown_length(served: Served) -> None:
     status, job = served.ask("POST", "/v1/jobs?kind=simulated", lines(20_000), Content_Type=NDJSON)
     assert (status, job["total"]) == (202, 20_000)
