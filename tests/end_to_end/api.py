@@ -60,7 +60,9 @@ class Stream:
         self._connection.request("GET", f"/v1/jobs/{job}/events", headers={"Last-Event-ID": last} if last else {})
         self._socket = self._connection.sock
         self._reply = self._connection.getresponse()
-        assert self._reply.status == 200, self._reply.read()
+        if self._reply.status != 200:
+            self.close()
+            raise AssertionError(f"no stream: {self._reply.status}")
 
     def events(self) -> Iterator[tuple[str, str]]:
         """(id, event) until the stream ends."""

@@ -134,6 +134,12 @@ def test_an_unknown_job_is_404_whatever_it_is_called(api: Api, job: str) -> None
         assert is_problem(api.client.open(f"/v1/jobs/{job}{path}", method=method), 404)
 
 
+@pytest.mark.parametrize("part", ["blocks", "events", "outcomes", "passed:run"])
+def test_what_a_job_is_stored_in_is_no_job(api: Api, part: str) -> None:
+    job = api.submitted({"x": 1})
+    assert is_problem(api.client.get(f"/v1/jobs/{job}:{part}"), 404)
+
+
 def test_a_full_backlog_refuses_jobs_for_a_while(fleet: Fleet) -> None:
     fleet.settings = fleet.settings.model_copy(update={"backlog_items": 3})
     api = Api(fleet)
