@@ -25,6 +25,10 @@ JSON = "application/json"
 LINES = ("application/x-ndjson", "application/jsonl", "application/ndjson", "application/x-jsonlines")
 PARTS = "multipart/form-data"
 
+#: Bytes of `spec` and `metadata` at most: a worker reads the one, and every look at the job the other.
+MOST_SPEC_BYTES = 1_000_000
+MOST_METADATA_BYTES = 100_000
+
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _HEAD_PARAMETERS = frozenset(LinesQuery.model_fields) - {"wait"}
 
@@ -106,7 +110,8 @@ def _read_json(body: Body) -> JobRequest:
             f"items: {len(job.items):,} are more than a JSON body may have ({settings.max_items:,}, ASSAY_MAX_ITEMS): "
             "send them as JSONL (application/x-ndjson).", "items",
         )  # fmt: skip
-    _require_finite({"items": job.items} | _numbers(job))
+    _require_finite({"items": job.items})
+    _check_head(job)
     most = int(settings.max_item_mb * 1e6)
     if len(text) > most:
         for index, item in enumerate(job.items):
@@ -122,7 +127,7 @@ def _read_head(text: bytes) -> JobHead:
         head = JobHead.model_validate_json(text)
     except ValidationError as error:
         raise _unreadable(error) from error
-    _require_finite(_numbers(head))
+    _check_head(head)
     return head
 
 
@@ -131,7 +136,7 @@ def _head_of(query: LinesQuery) -> JobHead:
     if "kind" not in given:
         raise InvalidRequest("kind: is missing; with a JSONL body it belongs into the query.", field="kind")
     head = JobHead.model_validate(given)
-    _require_finite(_numbers(head))
+    _check_head(head)
     return head
 
 
@@ -154,10 +159,13 @@ def _unreadable(error: ValidationError) -> Exception:
     return invalid(error)
 
 
-def _numbers(head: JobRequest) -> dict[str, Any]:
-    """All of a request but its items where a client may have put numbers that pydantic lets pass."""
+def _check_head(head: JobRequest) -> None:
+    """All of a request but its items: what pydantic lets pass, and Redis should not have to hold."""
     on_error = {"fill": head.on_error.fill} if isinstance(head.on_error, Fill) else head.on_error
-    return {"spec": head.spec, "metadata": head.metadata, "on_error": on_error, "deadline_s": head.deadline_s}
+    _require_finite({"spec": head.spec, "metadata": head.metadata, "on_error": on_error, "deadline_s": head.deadline_s})
+    for name, most in (("spec", MOST_SPEC_BYTES), ("metadata", MOST_METADATA_BYTES)):
+        if len(to_json(getattr(head, name))) > most:
+            raise too_large(f"{name}: is larger than {most / 1000:g} kB.", name)
 
 
 def _require_finite(value: dict[str, Any]) -> None:

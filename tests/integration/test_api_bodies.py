@@ -218,6 +218,13 @@ def test_a_body_that_is_too_large_is_refused_packed_or_not(fleet: Fleet) -> None
     assert jobs(api) == []
 
 
+def test_what_every_look_at_a_job_would_carry_is_kept_small(api: Api) -> None:
+    assert is_problem(api.submit({"x": 1}, metadata={"a": "b" * 100_000}), 413, "metadata")
+    assert is_problem(api.submit({"x": 1}, spec={"a": "b" * 1_000_000}), 413, "spec")
+    head = json.dumps({"kind": "simulated", "metadata": {"a": "b" * 100_000}})
+    assert is_problem(post(api, *parts(("request", head), ("items", "{}\n"))), 413, "metadata")
+
+
 def test_an_item_that_is_too_large_is_named(fleet: Fleet) -> None:
     api = small(fleet, max_item_mb=0.001)
     assert is_problem(api.submit({"x": 1}, {"x": "y" * 2000}), 413, "items[1]")
