@@ -17,9 +17,10 @@ test: .venv/.dev ## set up and run all tests, against a Redis they start themsel
 test-slow: .venv/.dev ## the long versions of the fault and load tests
 	@$(BIN)/python -m pytest -m slow
 
-bench: .venv/.dev ## measure the job core against its targets, side by side with bare Celery
+bench: .venv/.dev ## measure the job core and the API against their targets
 	@$(BIN)/python -m bench.core
 	@$(BIN)/python -m bench.large
+	@$(BIN)/python -m bench.http
 
 check: .venv/.dev ## lint, format and types
 	@$(BIN)/ruff check .

@@ -256,6 +256,19 @@ def idempotency(key: str) -> str:
     return f"assay:idempotency:{key}"
 
 
+# --- who asks ---------------------------------------------------------------------------------------------------------
+
+
+def token_items(name: str) -> str:
+    """Hash: how many items a token may still submit, and since when. Lapses when the minute is full again."""
+    return f"assay:token:{name}:items"
+
+
+def token_jobs(name: str) -> str:
+    """Sorted set: active jobs of a token, and submits on their way, by the time when they lapse. A week at most."""
+    return f"assay:token:{name}:jobs"
+
+
 def lua_functions() -> str:
     """The same names for scripts: `key_job(id)` and so on."""
     lines = []

@@ -60,10 +60,31 @@ class Settings(BaseSettings):
         description="How many device workers this host runs: `N`, or `cpu:N` to leave its GPUs alone. "
         "Empty: one per GPU, or two CPU slots where there is none.",
     )
-    host: str = Field("127.0.0.1", description="Address the API listens on.")
+    host: str = Field(
+        "127.0.0.1", description="Address the API listens on. Beyond loopback only with `ASSAY_TOKENS_FILE`."
+    )
     port: int = Field(6006, ge=1, le=65535, description="Port the API and the dashboard listen on.")
     web_processes: int = Field(1, ge=1, le=64, description="gunicorn processes of the API.")
-    web_threads: int = Field(32, ge=1, le=1024, description="Threads of each gunicorn process.")
+    web_threads: int = Field(
+        320,
+        ge=8,
+        le=2048,
+        description="Threads of each gunicorn process. An open event stream and a submit that waits hold one each, "
+        "and may have seven of eight.",
+    )
+    tokens_file: Path | None = Field(
+        None,
+        description="File of bearer tokens, hashed; `python -m web.tokens add NAME` writes it. "
+        "Unset: no token is asked for, and only loopback is served.",
+    )
+    max_body_mb: float = Field(64, gt=0, description="Megabytes of a JSON body at most, unpacked.")
+    max_upload_mb: float = Field(10_240, gt=0, description="Megabytes of a JSONL body at most, unpacked.")
+    max_item_mb: float = Field(8, gt=0, description="Megabytes of one item, or one line, at most.")
+    max_items: int = Field(50_000, ge=1, description="Items of a JSON body at most; JSONL may have more.")
+    max_wait_s: float = Field(300, ge=0, description="Seconds a submit may wait for its results at most.")
+    backlog_items: int = Field(
+        20_000_000, ge=1, description="Items that may wait before new jobs are refused for a while (503)."
+    )
     flower_host: str = Field("127.0.0.1", description="Address Flower listens on.")
     flower_port: int = Field(5555, ge=1, le=65535, description="Port Flower listens on.")
     flower_basic_auth: str = Field("", description="`user:password` for Flower. Empty: no password, loopback only.")
@@ -175,6 +196,11 @@ class Settings(BaseSettings):
         if not self.flower_basic_auth and self.flower_host not in LOOPBACK:
             raise ValueError(
                 "ASSAY_FLOWER_HOST: Flower is an admin's door; beyond loopback set ASSAY_FLOWER_BASIC_AUTH"
+            )
+        if not self.tokens_file and self.host not in LOOPBACK:
+            raise ValueError(
+                "ASSAY_HOST: without tokens the API stays on loopback; to serve beyond it, run "
+                "`python -m web.tokens add NAME` and set ASSAY_TOKENS_FILE"
             )
         return self
 

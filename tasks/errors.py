@@ -4,7 +4,8 @@ AssayError
 ├── Retryable              try again, nothing is wrong with the request
 │   ├── RedisUnavailable   Redis is away, full, loading, or cannot write
 │   ├── BrokerUnavailable  no message can be sent or counted
-│   └── StorageUnavailable the place of large jobs' files cannot be read or written now
+│   ├── StorageUnavailable the place of large jobs' files cannot be read or written now
+│   └── BacklogFull        too many items wait already
 └── Permanent              trying again changes nothing
     ├── RedisRefused       Redis wants a password, or grants too little
     ├── WorkerNameTaken    another live worker holds this name
@@ -38,6 +39,10 @@ class BrokerUnavailable(Retryable):
 
 class StorageUnavailable(Retryable):
     """The storage of large jobs does not answer."""
+
+
+class BacklogFull(Retryable):
+    """Too many items wait already: submit again when some are done."""
 
 
 class Permanent(AssayError):

@@ -5,24 +5,40 @@ from flask import Flask
 from config.settings import Settings
 from tasks.app import create_celery
 from tasks.connections import connect
-from tasks.registry import Registry
-from web import errors, fleet, health, pages
+from tasks.jobs.backlog import Backlog
+from tasks.jobs.core import create_core
+from tasks.jobs.listing import Jobs
+from web import docs, errors, events, fleet, guard, health, jobs, pages, results
+from web.hub import Hub
+from web.quotas import Quotas
+from web.seats import Seats
 from web.services import Services
+from web.tokens import Tokens
 
 
 def create_app(settings: Settings) -> Flask:
     """Build the application. Connects to nothing: Redis may come up later."""
     app = Flask(__name__)
     app.json.sort_keys = False  # type: ignore[attr-defined]  # the default provider has it; its base class does not say
-    state = connect(settings.redis_url)
+    app.url_map.merge_slashes = False  # a wrong path is wrong, not redirected
+    celery = create_celery(settings)
+    core = create_core(settings, celery)
     app.extensions["assay"] = Services(
         settings=settings,
-        state=state,
+        state=core.state,
         cache=connect(settings.cache_url),
-        celery=create_celery(settings),
-        registry=Registry(state, settings.heartbeat_ttl_s),
+        celery=celery,
+        registry=core.registry,
+        core=core,
+        jobs=Jobs(core.state, core.store),
+        backlog=Backlog(core.state, settings.backlog_items),
+        tokens=Tokens(settings.tokens_file) if settings.tokens_file else None,
+        quotas=Quotas(core.state),
+        hub=Hub(core.state),
+        seats=Seats(settings.web_threads),
     )
+    guard.init_app(app)
     errors.init_app(app)
-    for blueprint in (health.blueprint, fleet.blueprint, pages.blueprint):
-        app.register_blueprint(blueprint)
+    for module in (health, jobs, results, events, fleet, pages, docs):
+        app.register_blueprint(module.blueprint)
     return app

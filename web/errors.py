@@ -1,25 +1,58 @@
-"""Every error as `application/problem+json` with a sentence for the client; never a stack trace."""
+"""Every error as `application/problem+json` with a sentence that says what to do; never a stack trace."""
 
-import json
 import logging
 
-from flask import Flask, Response
+from flask import Flask, Response, request
+from pydantic_core import to_json
 from redis.exceptions import RedisError
 from werkzeug.exceptions import HTTPException
 
+from config.queues import UnknownQueue
 from tasks.connections import explain, redact
-from tasks.errors import AssayError, Retryable
+from tasks.errors import (
+    AssayError,
+    BacklogFull,
+    Conflict,
+    InvalidRequest,
+    RedisRefused,
+    Retryable,
+    UnknownJob,
+    UnknownKind,
+)
+from web.refusal import Refused
 from web.services import services
 
 log = logging.getLogger(__name__)
 
-#: Seconds after which a client may try again when Redis is away.
+#: Seconds after which a client may try again when Redis is away, or too much waits.
 RETRY_AFTER_S = 5
 
+#: What the errors of `tasks` mean over HTTP; the first class that fits counts.
+TABLE: tuple[tuple[type[Exception], int, str, str], ...] = (
+    (UnknownKind, 422, "unknown_kind", "Unknown kind of job"),
+    (InvalidRequest, 422, "invalid_request", "Invalid request"),
+    (UnknownJob, 404, "unknown_job", "Unknown job"),
+    (UnknownQueue, 404, "unknown_queue", "Unknown queue"),
+    (Conflict, 409, "conflict", "Conflict"),
+    (BacklogFull, 503, "backlog_full", "Too much waits"),
+    (Retryable, 503, "unavailable", "Service unavailable"),
+    (RedisRefused, 503, "unavailable", "Service unavailable"),
+)
 
-def problem(status: int, title: str, detail: str) -> Response:
-    body = {"type": "about:blank", "title": title, "status": status, "detail": detail}
-    response = Response(json.dumps(body), status, mimetype="application/problem+json")
+_HTTP_DETAILS = {
+    404: "There is nothing at this path; GET /openapi.json lists what there is.",
+    405: "This path does not take that method; the Allow header lists those it takes.",
+}
+
+
+def problem(status: int, kind: str, title: str, detail: str, field: str = "", line: int | None = None) -> Response:
+    sentence = detail if detail.endswith(".") else f"{detail}."
+    body = {"type": f"urn:assay:{kind}", "title": title, "status": status, "detail": sentence}
+    if field:
+        body["field"] = field
+    if line is not None:
+        body["line"] = line
+    response = Response(to_json(body), status, mimetype="application/problem+json")
     if status == 503:
         response.headers["Retry-After"] = str(RETRY_AFTER_S)
     return response
@@ -27,29 +60,44 @@ def problem(status: int, title: str, detail: str) -> Response:
 
 def init_app(app: Flask) -> None:
     app.register_error_handler(HTTPException, _http_error)
-    app.register_error_handler(AssayError, _assay_error)
+    app.register_error_handler(Refused, _refused)
+    app.register_error_handler(AssayError, _known)
+    app.register_error_handler(UnknownQueue, _known)
     app.register_error_handler(RedisError, _redis_error)
     app.register_error_handler(Exception, _unexpected)
 
 
 def _http_error(error: HTTPException) -> Response:
-    response = problem(error.code or 500, error.name, error.description or error.name)
+    status = error.code or 500
+    detail = _HTTP_DETAILS.get(status) or error.description or error.name
+    response = problem(status, error.name.lower().replace(" ", "_"), error.name, detail)
     response.headers.extend(  # e.g. Allow on 405
         (name, value) for name, value in error.get_headers() if name not in ("Content-Type", "Content-Length")
     )
     return response
 
 
-def _assay_error(error: AssayError) -> Response:
-    if isinstance(error, Retryable):
-        return problem(503, "Service unavailable", str(error))
-    return problem(500, "Internal error", str(error))
+def _refused(error: Refused) -> Response:
+    response = problem(error.status, error.kind, error.title, str(error), error.field)
+    response.headers.update(error.headers)
+    return response
+
+
+def _known(error: Exception) -> Response:
+    for kind, status, name, title in TABLE:
+        if isinstance(error, kind):
+            return problem(
+                status, name, title, str(error), getattr(error, "field", ""), getattr(error, "line", None) or None
+            )
+    return _unexpected(error)
 
 
 def _redis_error(error: RedisError) -> Response:
-    return _assay_error(explain(error, redact(services().settings.redis_url)))
+    return _known(explain(error, redact(services().settings.redis_url)))
 
 
 def _unexpected(error: Exception) -> Response:
-    log.exception("unexpected error in a request", exc_info=error)
-    return problem(500, "Internal error", "The server failed in a way nobody foresaw; its log has the details.")
+    log.exception("unexpected error in %s %s", request.method, request.path, exc_info=error)
+    return problem(
+        500, "internal", "Internal error", "The server failed in a way nobody foresaw; its log has the details."
+    )

@@ -1,24 +1,79 @@
-"""Who is there to do the work: workers, devices and queues, as the registry and the broker tell."""
+"""Who is there to do the work: workers, devices and queues; and how to hold them back."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
-from flask import Blueprint
+from flask import Blueprint, Response
 
-from config.queues import API, CPU
+from config import keys
+from config.queues import API, CPU, UnknownQueue, slot_of
+from web.answers import answer
+from web.description import described
+from web.schemas import Devices, DeviceView, Queues, QueueView, Workers
 from web.services import services
 
 blueprint = Blueprint("fleet", __name__, url_prefix="/v1")
 
+Action = Literal["pause", "resume", "drain"]
+
 
 @blueprint.get("/workers")
-def workers() -> dict[str, Any]:
-    return {"workers": [asdict(worker) for worker in services().registry.workers()]}
+@described("List the workers that are there.", {200: Workers})
+def workers() -> Response:
+    return answer({"workers": [asdict(worker) for worker in services().registry.workers()]})
 
 
 @blueprint.get("/devices")
-def devices() -> dict[str, Any]:
-    """Device slots; one row per live device worker."""
+@described("List device slots: one for each live device worker.", {200: Devices})
+def devices() -> Response:
+    return answer({"devices": device_rows()})
+
+
+@blueprint.get("/queues")
+@described("List the shared queues and one per device slot: what waits on the broker, and who reads it.", {200: Queues})
+def queues() -> Response:
+    return answer({"queues": queue_rows()})
+
+
+@blueprint.post("/queues/<queue>/pause")
+@described(
+    "Give a queue no more work. What runs is finished, what waits goes to others.", {200: QueueView}, errors=(404,)
+)
+def pause_queue(queue: str) -> Response:
+    return _change(queue, "pause", queue_rows())
+
+
+@blueprint.post("/queues/<queue>/resume")
+@described("Give a queue work again.", {200: QueueView}, errors=(404,))
+def resume_queue(queue: str) -> Response:
+    return _change(queue, "resume", queue_rows())
+
+
+@blueprint.post("/queues/<queue>/drain")
+@described("Let a queue run empty, to take its workers away.", {200: QueueView}, errors=(404,))
+def drain_queue(queue: str) -> Response:
+    return _change(queue, "drain", queue_rows())
+
+
+@blueprint.post("/devices/<queue>/pause")
+@described("Give a device, named by its queue, no more work.", {200: DeviceView}, errors=(404,))
+def pause_device(queue: str) -> Response:
+    return _change(queue, "pause", device_rows())
+
+
+@blueprint.post("/devices/<queue>/resume")
+@described("Give a device work again.", {200: DeviceView}, errors=(404,))
+def resume_device(queue: str) -> Response:
+    return _change(queue, "resume", device_rows())
+
+
+@blueprint.post("/devices/<queue>/drain")
+@described("Let a device run empty.", {200: DeviceView}, errors=(404,))
+def drain_device(queue: str) -> Response:
+    return _change(queue, "drain", device_rows())
+
+
+def device_rows() -> list[dict[str, Any]]:
     rows = [
         {
             "queue": worker.queues[0],
@@ -32,18 +87,39 @@ def devices() -> dict[str, Any]:
         for worker in services().registry.workers()
         if worker.pool == "device"
     ]
-    return {"devices": rows}
+    modes = _modes([row["queue"] for row in rows])
+    return [row | {"mode": modes[str(row["queue"])]} for row in rows]
 
 
-@blueprint.get("/queues")
-def queues() -> dict[str, Any]:
-    """The shared queues and one per live device slot, with what waits on the broker and who reads it."""
+def queue_rows() -> list[dict[str, Any]]:
+    """Queues that somebody reads, and those that are held back: they are there to be resumed."""
     readers: dict[str, list[str]] = {API: [], CPU: []}
     for worker in services().registry.workers():
         for queue in worker.queues:
             readers.setdefault(queue, []).append(worker.name)
-    rows = [
-        {"queue": queue, "waiting": services().celery.queued(queue), "workers": names}
-        for queue, names in sorted(readers.items())
+    modes = _modes(sorted(readers.keys() | {str(queue) for queue in services().state.smembers(keys.queues())}))
+    return [
+        {"queue": queue, "waiting": services().celery.queued(queue), "workers": readers.get(queue, []), "mode": mode}
+        for queue, mode in modes.items()
+        if queue in readers or mode != "open"
     ]
-    return {"queues": rows}
+
+
+def _modes(names: list[Any]) -> dict[str, str]:
+    if not names:
+        return {}
+    modes = services().state.mget([keys.queue_mode(name) for name in names])
+    return {name: str(mode or "open") for name, mode in zip(names, modes, strict=True)}
+
+
+def _change(queue: str, action: Action, rows: list[dict[str, Any]]) -> Response:
+    slot_of(queue)
+    row = next((row for row in rows if row["queue"] == queue), None)
+    if row is None:
+        raise UnknownQueue(f"There is no {queue!r} here now; GET /v1/queues and /v1/devices list what there is.")
+    core = services().core
+    if action == "resume":
+        core.resume_queue(queue)
+    else:
+        core.pause_queue(queue, draining=action == "drain")
+    return answer(row | {"mode": {"pause": "paused", "drain": "draining", "resume": "open"}[action]})

@@ -2,14 +2,18 @@
 
 import os
 import sys
+from typing import Any
 
 sys.path.insert(0, os.getcwd())
 
 from config.logging import logging_config
 from config.settings import SettingsError, load_settings
+from web.tokens import Tokens
 
 try:
     settings = load_settings()
+    if settings.tokens_file:
+        Tokens(settings.tokens_file)
 except SettingsError as error:
     print(error, file=sys.stderr)
     sys.exit(78)
@@ -17,12 +21,21 @@ except SettingsError as error:
 bind = f"[{settings.host}]:{settings.port}" if ":" in settings.host else f"{settings.host}:{settings.port}"
 workers = settings.web_processes
 threads = settings.web_threads
-worker_class = "gthread"
+worker_class = "web.gunicorn_worker.Worker"
 # A thread waits for a job's result for as long as its client does; gthread's own heartbeat is not tied to requests.
 timeout = 60
 graceful_timeout = int(settings.stop_grace_s)
 keepalive = 75
+# Idle connections cost no thread; trainers keep many open.
+worker_connections = threads + 1000
+# The request around a JSONL body is in the query. A longer one belongs into a multipart body.
+limit_request_line = 8190
 logconfig_dict = logging_config("web", settings.log_level)
 # In memory: a heartbeat file on a slow disk blocks the worker.
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None
 control_socket_disable = True
+
+
+def post_worker_init(worker: Any) -> None:
+    """Open streams and waiting submits ask whether this process goes on: a stop must not wait for the last of them."""
+    worker.wsgi.extensions["assay"].seats.is_serving = lambda: worker.alive

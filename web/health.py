@@ -9,6 +9,8 @@ from redis import Redis
 from config.queues import CPU
 from tasks.connections import explained
 from tasks.errors import AssayError
+from web.description import described
+from web.schemas import Readiness
 from web.services import services
 
 blueprint = Blueprint("health", __name__)
@@ -18,11 +20,15 @@ _NEEDED_POOLS = ("device", "api", "cpu")
 
 
 @blueprint.get("/health")
+@described("Whether this process answers: the word ok.", {200: "text/plain"}, is_open=True)
 def health() -> tuple[str, dict[str, str]]:
     return "ok", {"Content-Type": "text/plain; charset=utf-8"}
 
 
 @blueprint.get("/ready")
+@described(
+    "Whether the whole system can take work, or what is missing.", {200: Readiness, 503: Readiness}, is_open=True
+)
 def ready() -> tuple[dict[str, Any], int]:
     settings, missing = services().settings, []
     checks: list[Callable[[], list[str]]] = [

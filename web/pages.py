@@ -14,6 +14,6 @@ def overview() -> str:
     return render_template(
         "overview.html",
         workers=services().registry.workers(),
-        queues=fleet.queues()["queues"],
+        queues=fleet.queue_rows(),
         flower_port=settings.flower_port,
     )

@@ -8,7 +8,14 @@ from redis import Redis
 
 from config.settings import Settings
 from tasks.app import AssayCelery
+from tasks.jobs.backlog import Backlog
+from tasks.jobs.core import JobCore
+from tasks.jobs.listing import Jobs
 from tasks.registry import Registry
+from web.hub import Hub
+from web.quotas import Quotas
+from web.seats import Seats
+from web.tokens import Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +25,14 @@ class Services:
     cache: Redis
     celery: AssayCelery
     registry: Registry
+    core: JobCore
+    jobs: Jobs
+    backlog: Backlog
+    tokens: Tokens | None
+    """None: nobody is asked for a token."""
+    quotas: Quotas
+    hub: Hub
+    seats: Seats
 
 
 def services() -> Services:

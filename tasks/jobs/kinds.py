@@ -79,4 +79,5 @@ class Kinds:
         try:
             return self._kinds[name]
         except KeyError:
-            raise UnknownKind(f"There is no job kind {name!r}; kinds are {', '.join(sorted(self._kinds))}.") from None
+            known = ", ".join(sorted(self._kinds))
+            raise UnknownKind(f"There is no job kind {name!r}; kinds are {known}.", field="kind") from None

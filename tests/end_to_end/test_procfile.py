@@ -87,10 +87,14 @@ def test_composes_redis_commands_run(
 
 @pytest.mark.parametrize("name", ["web", "device", "api", "cpu", "beat", "flower"])
 def test_composes_commands_and_health_checks_run(
-    run: Callable[..., Program], name: str, redis_server: RedisServer
+    run: Callable[..., Program], name: str, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     service = SERVICES[name]
     environment = {key: _outside_docker(value, redis_server) for key, value in service["environment"].items()}
+    if "ASSAY_TOKENS_FILE" in environment:
+        environment["ASSAY_TOKENS_FILE"] = str(tmp_path / "tokens.jsonl")
+        made = run("python", "-m", "web.tokens", "add", "me", ASSAY_TOKENS_FILE=environment["ASSAY_TOKENS_FILE"])
+        assert made.wait() == 0
     environment |= {"ASSAY_PORT": str(free_port()), "ASSAY_FLOWER_PORT": str(free_port())}
     with redis_server.client() as client:
         client.flushall()

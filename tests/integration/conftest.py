@@ -5,6 +5,7 @@ import pytest
 
 from config.settings import Settings
 from tests.fleet import Fleet
+from tests.integration.api import Api
 
 
 @pytest.fixture
@@ -12,3 +13,8 @@ def fleet(settings: Settings, tmp_path: Path) -> Iterator[Fleet]:
     fleet = Fleet(settings, tmp_path / "journal")
     yield fleet
     fleet.close()
+
+
+@pytest.fixture
+def api(fleet: Fleet) -> Api:
+    return Api(fleet)

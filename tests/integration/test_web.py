@@ -44,9 +44,9 @@ def test_workers_devices_and_queues_are_shown(client: FlaskClient, state: Redis)
     (device,) = client.get("/v1/devices").json["devices"]
     assert (device["queue"], device["devices"], device["busy"]) == ("gpu.node1.0", ["0", "1"], True)
     assert client.get("/v1/queues").json["queues"] == [
-        {"queue": "api", "waiting": 0, "workers": []},
-        {"queue": "cpu", "waiting": 0, "workers": []},
-        {"queue": "gpu.node1.0", "waiting": 0, "workers": ["gpu.node1.0"]},
+        {"queue": "api", "waiting": 0, "workers": [], "mode": "open"},
+        {"queue": "cpu", "waiting": 0, "workers": [], "mode": "open"},
+        {"queue": "gpu.node1.0", "waiting": 0, "workers": ["gpu.node1.0"], "mode": "open"},
     ]
 
 
@@ -57,6 +57,25 @@ def test_waiting_messages_are_counted_over_all_priorities(client: FlaskClient, s
         for priority in ("interactive", "normal", "bulk"):
             app.publish("assay.probe", "cpu", priority, token="t")  # type: ignore[arg-type]
     assert {row["queue"]: row["waiting"] for row in client.get("/v1/queues").json["queues"]}["cpu"] == 3
+
+
+def test_a_queue_that_is_held_back_says_so_until_it_is_resumed(client: FlaskClient, state: Redis) -> None:
+    announce(state, "gpu.node1.0", "device", queues=("gpu.node1.0",), slot=0)
+    for family in ("queues", "devices"):
+        for action, mode in (("pause", "paused"), ("drain", "draining"), ("resume", "open")):
+            reply = client.post(f"/v1/{family}/gpu.node1.0/{action}")
+            assert (reply.status_code, reply.json["queue"], reply.json["mode"]) == (200, "gpu.node1.0", mode)
+            rows = client.get(f"/v1/{family}").json[family]
+            assert {row["queue"]: row["mode"] for row in rows}["gpu.node1.0"] == mode
+
+
+@pytest.mark.parametrize("queue", ["gpu.node9.0", "nope", "celery", "%00"])
+def test_a_queue_that_is_not_there_is_404(client: FlaskClient, state: Redis, queue: str) -> None:
+    for family, action in (("queues", "pause"), ("devices", "drain"), ("queues", "resume")):
+        reply = client.post(f"/v1/{family}/{queue}/{action}")
+        assert (reply.status_code, reply.mimetype) == (404, "application/problem+json")
+    assert client.post("/v1/devices/cpu/pause").status_code == 404
+    assert list(state.scan_iter("assay:queue:*")) == []
 
 
 def test_the_page_lists_workers_and_escapes_them(client: FlaskClient, state: Redis) -> None:
@@ -75,9 +94,25 @@ def test_errors_are_problem_documents(client: FlaskClient, method: str, path: st
     assert reply.json["detail"]
 
 
-@pytest.mark.parametrize("path", ["/v1/workers", "/v1/devices", "/v1/queues", "/"])
-def test_without_redis_the_answer_is_503_and_when_to_come_back(path: str) -> None:
-    reply = create_app(Settings(redis_url=NOWHERE)).test_client().get(path)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/workers"),
+        ("GET", "/v1/devices"),
+        ("GET", "/v1/queues"),
+        ("GET", "/"),
+        ("GET", "/v1/jobs"),
+        ("POST", "/v1/jobs"),
+        ("GET", f"/v1/jobs/{'0' * 32}"),
+        ("GET", f"/v1/jobs/{'0' * 32}/results"),
+        ("GET", f"/v1/jobs/{'0' * 32}/events"),
+        ("DELETE", f"/v1/jobs/{'0' * 32}"),
+        ("POST", "/v1/queues/cpu/pause"),
+    ],
+)
+def test_without_redis_the_answer_is_503_and_when_to_come_back(method: str, path: str) -> None:
+    body = {"kind": "simulated", "items": [{"x": 1}]} if method == "POST" else None
+    reply = create_app(Settings(redis_url=NOWHERE)).test_client().open(path, method=method, json=body)
     assert (reply.status_code, reply.mimetype) == (503, "application/problem+json")
     assert "Redis at redis://127.0.0.1:1/0 does not answer" in reply.json["detail"]
     assert reply.headers["Retry-After"] == "5"

@@ -32,6 +32,7 @@ def test_an_empty_variable_means_the_default(monkeypatch: pytest.MonkeyPatch) ->
         ("ASSAY_STOP_GRACE_S", "inf", "ASSAY_STOP_GRACE_S: input should be a finite number"),
         ("ASSAY_FLOWER_PORT", "6006", "ASSAY_PORT and ASSAY_FLOWER_PORT must differ"),
         ("ASSAY_FLOWER_BASIC_AUTH", "admin:a,b", "ASSAY_FLOWER_BASIC_AUTH: must be user:password, without commas"),
+        ("ASSAY_HOST", "0.0.0.0", "ASSAY_HOST: without tokens the API stays on loopback"),
         ("ASSAY_FLOWER_HOST", "0.0.0.0", "beyond loopback set ASSAY_FLOWER_BASIC_AUTH"),
     ],
 )

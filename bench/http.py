@@ -1,0 +1,151 @@
+"""The HTTP API against its targets: `python -m bench.http`. Takes about a minute."""
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import psutil
+
+from bench.spread import line
+from bench.stack import Stack, stack
+from workers.embedded_redis import free_port
+
+STREAMS = 200
+EMPTY = """
+from types import SimpleNamespace
+from flask import Flask
+app = Flask("empty")
+app.extensions["assay"] = SimpleNamespace(seats=SimpleNamespace())  # which our configuration looks for
+@app.post("/v1/jobs")
+def empty(): return {}
+"""
+
+
+@contextmanager
+def gunicorn(stand: Stack, module: str = "web.wsgi", folder: str = ".") -> Iterator[tuple[int, int]]:
+    """The port and the process of a web process with our configuration, serving our application or another."""
+    port = free_port()
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "gunicorn",
+            "--config",
+            "web/gunicorn_config.py",
+            "--pythonpath",
+            folder,
+            f"{module}:app",
+        ],
+        env=os.environ | {"ASSAY_REDIS_URL": stand.url, "ASSAY_PORT": str(port), "ASSAY_LOG_LEVEL": "WARNING"},
+    )
+    try:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield port, process.pid
+    finally:
+        process.terminate()
+        process.wait()
+
+
+class Client:
+    """One kept connection, as a trainer has it."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        self._connection.connect()
+        self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def submit(self, items: list[dict[str, Any]], query: str = "", **options: Any) -> dict[str, Any]:
+        body = json.dumps({"kind": "simulated", "items": items} | options)
+        self._connection.request("POST", f"/v1/jobs{query}", body, {"Content-Type": "application/json"})
+        reply = self._connection.getresponse()
+        text = reply.read()
+        assert reply.status in (200, 202), text
+        answer: dict[str, Any] = json.loads(text)
+        return answer
+
+    def seconds(self, **options: Any) -> float:
+        started = time.perf_counter()
+        self.submit([{"x": 1}], **options)
+        return time.perf_counter() - started
+
+    def watch(self, job: str) -> None:
+        self._connection.request("GET", f"/v1/jobs/{job}/events")
+        assert self._connection.getresponse().readline().startswith(b"retry")
+
+
+def side_by_side(one: Client, other: Client, rounds: int = 7, **options: Any) -> tuple[list[float], list[float]]:
+    """Ratios of p50 and of p95, one for each round. Requests alternate: what else runs on the machine slows both."""
+    middles, tails = [], []
+    for _ in range(rounds):
+        pairs = [(one.seconds(**options), other.seconds(**options)) for _ in range(150)]
+        first, second = ([pair[side] for pair in pairs] for side in (0, 1))
+        middles.append(median(first) / median(second))
+        tails.append(quantiles(first, n=20)[-1] / quantiles(second, n=20)[-1])
+    print(f"  {1000 * median(first):.2f} ms over {1000 * median(second):.2f} ms in the last round")
+    return middles, tails
+
+
+def show(name: str, ratios: list[float], target: str) -> None:
+    print(f"  {', '.join(f'{ratio:.2f}' for ratio in sorted(ratios))}")
+    line(name, median(ratios), target)
+
+
+def one_cached_item(stand: Stack) -> None:
+    """A trainer that asks for what is known: our whole path over a view that does nothing, same server."""
+    spec = {"cacheable": True}
+    with stand.workers(1):
+        stand.run([{"x": 1}], spec=spec)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as servers:
+        Path(folder, "empty_view.py").write_text(EMPTY)
+        empty = Client(servers.enter_context(gunicorn(stand, "empty_view", folder))[0])
+        ours = Client(servers.enter_context(gunicorn(stand))[0])
+        assert ours.submit([{"x": 1}], spec=spec)["state"] == "done"
+        side_by_side(ours, empty, rounds=1, spec=spec)  # warm
+        middles, _ = side_by_side(ours, empty, spec=spec)
+    show("one cached item over HTTP, p50 over an empty view", middles, "<= 4")
+
+
+def open_streams(stand: Stack) -> None:
+    """Submits beside 200 clients that watch 200 jobs, over submits to a process that nobody watches."""
+    with gunicorn(stand) as (watched, pid), gunicorn(stand) as (quiet, quiet_pid):
+        busy, alone = Client(watched), Client(quiet)
+        jobs = [alone.submit([{"x": x}])["id"] for x in range(STREAMS)]
+        watchers = [Client(watched) for _ in jobs]
+        for watcher, job in zip(watchers, jobs, strict=True):
+            watcher.watch(job)
+        side_by_side(busy, alone, rounds=1)  # warm
+        middles, tails = side_by_side(busy, alone)
+        memory = [psutil.Process(each).children()[0].memory_info().rss / 1e6 for each in (pid, quiet_pid)]
+        print(
+            f"  {memory[0]:.0f} MB over {memory[1]:.0f} MB; {len(stand.core.state.client_list())} connections to Redis"
+        )
+    show(f"submit beside {STREAMS} open streams, p50 over alone", middles, "<= 2")
+    show(f"submit beside {STREAMS} open streams, p95 over alone", tails, "<= 2")
+
+
+MEASURES = (one_cached_item, open_streams)
+
+
+def main() -> None:
+    for measure in MEASURES:
+        with stack() as stand:
+            measure(stand)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""docs/api.md: each of its commands, as written, against the real processes."""
+
+import gzip
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.end_to_end.api import Served
+from tests.end_to_end.system import System
+from tests.programs import Program
+
+GUIDE = (ROOT / "docs/api.md").read_text()
+#: Prints what the API answered; a command that hangs is a failure of its own.
+CURL = (
+    """curl() { command curl --silent --max-time 20 --output /dev/null --write-out '%{http_code} %{url}\\n' "$@"; }\n"""
+)
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="the guide's commands are curl's")
+def test_the_commands_of_the_guide_work(run: Callable[..., Program], system: System, tmp_path: Path) -> None:
+    served = Served(run, system.state.url, ASSAY_CACHE_URL=system.cache.url)
+    job = served.submit({"x": 1}, {"x": 2, "fail": True})
+    system.finish(job)
+    (tmp_path / "items.jsonl").write_text('{"x": 1}\n{"x": 2}\n')
+    (tmp_path / "items.jsonl.gz").write_bytes(gzip.compress(b'{"x": 1}\n'))
+    script = CURL + "\n".join(block for block in re.findall(r"(?s)```\n(.*?)```", GUIDE) if "curl" in block)
+    script = script.replace("> results.jsonl", "")  # the answer's status is what is looked at here
+    environment = os.environ | {"API": f"http://127.0.0.1:{served.port}", "JOB": job}
+    ended = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    answers = ended.stdout.splitlines()
+    assert len(answers) == len(re.findall(r"(?m)(?:^|; )curl ", GUIDE))
+    # 409: a job that has ended is not cancelled, nor paused once it has run again.
+    assert {answer for answer in answers if not answer.startswith(("200", "202", "409"))} == set(), ended.stdout
+    assert sum(answer.startswith("409") for answer in answers) <= 2, ended.stdout

@@ -1,0 +1,194 @@
+"""What goes over the wire: for the OpenAPI document, and to read queries. `web/answers.py` writes without it."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, JsonValue, WithJsonSchema
+
+from config.queues import Priority
+from tasks.jobs.model import CacheMode, Fill, JobRequest, Status
+
+State = Literal["queued", "running", "finishing", "reopening", "done", "failed", "cancelled"]
+
+
+class Wire(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+class ItemProblem(Wire):
+    type: str = Field(examples=["worker_lost"])
+    message: str
+    retryable: bool
+
+
+class Row(Wire):
+    """The outcome of one item."""
+
+    index: int
+    id: str | None
+    group_id: str | None
+    status: Status
+    score: float | None = Field(description="For a failed item what `on_error` of the request says.")
+    valid: bool = Field(description="Whether the score is one: false for every item that has not succeeded.")
+    parts: dict[str, float | None] | None
+    value: JsonValue
+    error: ItemProblem | None
+    cached: bool
+    attempts: int
+    latency_ms: float | None
+    worker: str | None
+
+
+class WorkerShare(Wire):
+    items: int
+    seconds: float
+
+
+class JobView(Wire):
+    id: str
+    kind: str
+    state: State
+    priority: Priority
+    total: int | None = Field(description="Null while a job is open-ended.")
+    ok: int
+    failed: int
+    cached: int
+    epoch: int = Field(description="How often the job was retried.")
+    paused: bool
+    reason: str = Field(description="Why it ended early; empty otherwise.")
+    reasons: dict[str, int] = Field(description="Failed items by error type.")
+    workers: dict[str, WorkerShare]
+    created_at: float = Field(description="Seconds since 1970, as the other times.")
+    started_at: float | None
+    ended_at: float | None
+    metadata: dict[str, JsonValue]
+    rate: float | None = Field(description="Items per second.")
+    eta_s: float | None
+    results_url: str
+    events_url: str
+
+
+class JobAnswer(JobView):
+    results: list[Row] | None = Field(
+        None, description="Only when the job has ended and has at most 10,000 items; else `results_url` is the way."
+    )
+
+
+class RetriedJob(JobView):
+    retried: int = Field(description="Items that run again.")
+
+
+class JobPage(Wire):
+    jobs: list[JobView]
+    next: str | None = Field(description="The `cursor` of the next page. A page with a filter may be short or empty.")
+
+
+class ResultPage(Wire):
+    state: State
+    total: int | None
+    results: list[Row]
+    next: int | None = Field(description="The `start` of the next page; null after the last.")
+
+
+class Problem(Wire):
+    """RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    field: str | None = None
+    line: int | None = Field(None, description="The line of a JSONL body.")
+
+
+class QueueView(Wire):
+    queue: str
+    waiting: int = Field(description="Messages on the broker.")
+    workers: list[str]
+    mode: Literal["open", "paused", "draining"]
+
+
+class Queues(Wire):
+    queues: list[QueueView]
+
+
+class DeviceView(Wire):
+    queue: str
+    node: str
+    slot: int | None
+    devices: list[str]
+    state: str
+    busy: bool
+    models: list[str]
+    mode: Literal["open", "paused", "draining"]
+
+
+class Devices(Wire):
+    devices: list[DeviceView]
+
+
+class Workers(Wire):
+    workers: list[dict[str, Any]]
+
+
+class Readiness(Wire):
+    ready: bool
+    missing: list[str]
+
+
+# --- queries ----------------------------------------------------------------------------------------------------------
+
+
+class NoQuery(Wire):
+    pass
+
+
+class WaitQuery(Wire):
+    wait: float = Field(0, ge=0, le=300, description="Seconds to wait for the results.", allow_inf_nan=False)
+
+
+def _on_error(value: object) -> object:
+    """As in the JSON body, where it is a word or an object; in a query the quotes may be left out."""
+    return value if value in ("null", "fail") else Fill.model_validate_json(str(value))
+
+
+OnErrorWord = Annotated[Literal["null", "fail"] | Fill, BeforeValidator(_on_error), WithJsonSchema({"type": "string"})]
+
+
+class LinesQuery(WaitQuery):
+    """The request around the items, when the body is JSONL."""
+
+    kind: str | None = Field(None, description="Needed with a JSONL body.")
+    spec: Json[dict[str, JsonValue]] | None = Field(None, description="JSON.")
+    priority: Priority | None = None
+    cache: CacheMode | None = None
+    on_error: OnErrorWord | None = Field(None, description='`null`, `fail`, or JSON such as `{"fill": 0}`.')
+    deadline_s: float | None = Field(None, gt=0, allow_inf_nan=False)
+    max_failed_share: float | None = Field(None, ge=0, le=1)
+    metadata: Json[dict[str, JsonValue]] | None = Field(None, description="JSON.")
+
+
+class ListQuery(Wire):
+    kind: str | None = None
+    state: State | None = None
+    limit: int = Field(50, ge=1, le=200)
+    cursor: str | None = None
+
+
+class ResultQuery(Wire):
+    start: int = Field(0, ge=0, le=2**53)
+    limit: int | None = Field(
+        None, ge=1, le=2**53, description="Rows at most. A page of JSON has 1,000 unless told, and never over 10,000."
+    )
+
+
+class JobHead(JobRequest):
+    """A request without its items, which come as lines."""
+
+    items: list[dict[str, JsonValue]] = Field(default_factory=list, max_length=0, exclude=True)
+
+
+#: The fields of a job's view that the job itself has.
+JOB_FIELDS = tuple(name for name in JobView.model_fields if not name.endswith("_url"))
