@@ -12,6 +12,7 @@ AssayError
     ├── StorageNotShared   large jobs are kept where not all workers can read them
     ├── StoredFileMissing  a file of a large job is gone
     ├── InvalidRequest     the request breaks a rule; `field` says where
+    │   ├── InvalidLine    a line of JSONL breaks it; `line` says which
     │   └── UnknownKind    no such kind of job
     ├── UnknownJob         no such job, or it has expired
     └── Conflict           the job's state, or an earlier request, forbids it
@@ -67,6 +68,14 @@ class InvalidRequest(Permanent):
     def __init__(self, message: str | None = None, field: str = "") -> None:
         super().__init__(message)
         self.field = field
+
+
+class InvalidLine(InvalidRequest):
+    """A line of the body breaks a rule."""
+
+    def __init__(self, line: int, message: str, field: str = "") -> None:
+        super().__init__(f"Line {line}: {message}", field or f"line {line}")
+        self.line = line
 
 
 class UnknownKind(InvalidRequest):

@@ -31,7 +31,7 @@ def job_view(job: Job) -> dict[str, Any]:
 
 def rows(job: Job, start: int, stop: int | None) -> Iterator[bytes]:
     """Rows in input order, each as JSON."""
-    return map(encode, services().core.results.read(job, start, stop))
+    return (line.encode() for line in services().core.results.texts(job, start, stop))
 
 
 def with_rows(value: dict[str, Any], results: Iterator[bytes], status: int = 200) -> Response:

@@ -16,6 +16,8 @@ from tasks.errors import (
     InvalidRequest,
     RedisRefused,
     Retryable,
+    StorageNotShared,
+    StoredFileMissing,
     UnknownJob,
     UnknownKind,
 )
@@ -35,6 +37,8 @@ TABLE: tuple[tuple[type[Exception], int, str, str], ...] = (
     (UnknownQueue, 404, "unknown_queue", "Unknown queue"),
     (Conflict, 409, "conflict", "Conflict"),
     (BacklogFull, 503, "backlog_full", "Too much waits"),
+    (StorageNotShared, 503, "storage_not_shared", "Storage not shared"),
+    (StoredFileMissing, 410, "stored_file_missing", "A file is gone"),
     (Retryable, 503, "unavailable", "Service unavailable"),
     (RedisRefused, 503, "unavailable", "Service unavailable"),
 )

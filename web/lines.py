@@ -2,16 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from tasks.errors import InvalidRequest
+from tasks.errors import InvalidLine
 from web.refusal import Refused, too_large
-
-
-class InvalidLine(InvalidRequest):
-    """A line of the body breaks a rule."""
-
-    def __init__(self, line: int, message: str, field: str = "") -> None:
-        super().__init__(f"Line {line}: {message}", field or f"line {line}")
-        self.line = line
 
 
 def split(blocks: Iterable[bytes], most_bytes: int) -> Iterator[bytes]:

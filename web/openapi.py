@@ -9,9 +9,9 @@ from openapi_pydantic.util import PydanticSchema, construct_open_api_with_schema
 from pydantic import BaseModel
 from werkzeug.routing import Rule
 
-from tasks.jobs.model import JobRequest
+from tasks.jobs.model import JobHead, JobRequest
 from web.description import Content, Description, description_of
-from web.schemas import JobHead, Problem
+from web.schemas import Problem
 
 #: Routes for people and tools, which are not part of the API.
 UNLISTED = ("static", "pages.overview", "docs.page", "docs.asset", "docs.document")

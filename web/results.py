@@ -1,7 +1,7 @@
 """Outcomes in input order: a page of JSON, or a stream of lines."""
 
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import chain
 
 from flask import Blueprint, Response, request
 
@@ -10,14 +10,13 @@ from web.description import described, read_query
 from web.jobs import find
 from web.refusal import too_large
 from web.schemas import ResultPage, ResultQuery
+from web.services import services
 
 blueprint = Blueprint("results", __name__, url_prefix="/v1/jobs")
 
 LINES = "application/x-ndjson"
 ALSO_LINES = (LINES, "application/jsonl")
 PAGE = 1000
-#: Lines sent in one piece: one small write each would cost more than the rows.
-LINES_AT_ONCE = 200
 
 
 @blueprint.get("/<job_id>/results")
@@ -32,18 +31,13 @@ def results(job_id: str) -> Response:
     query, job = read_query(ResultQuery), find(job_id)
     if request.accept_mimetypes.best_match(["application/json", *ALSO_LINES]) in ALSO_LINES:
         stop = None if query.limit is None else query.start + query.limit
-        return Response(_begun(_lines(rows(job, query.start, stop))), mimetype=LINES)
+        return Response(_begun(services().core.results.lines(job, query.start, stop)), mimetype=LINES)
     limit = query.limit or PAGE
     if limit > MOST_ROWS:
         raise too_large(f"limit: a page has at most {MOST_ROWS} rows; for more, ask for {LINES} in Accept.", "limit")
     stop = query.start + limit
     head = {"state": job.state, "total": job.total, "next": stop if stop < job.total else None}
     return with_rows(head, rows(job, query.start, stop))
-
-
-def _lines(each: Iterator[bytes]) -> Iterator[bytes]:
-    while page := list(islice(each, LINES_AT_ONCE)):
-        yield b"\n".join(page) + b"\n"
 
 
 def _begun(pieces: Iterator[bytes]) -> Iterator[bytes]:

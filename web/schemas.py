@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, JsonValue, WithJsonSchema
 
 from config.queues import Priority
-from tasks.jobs.model import CacheMode, Fill, JobRequest, Status
+from tasks.jobs.model import CacheMode, Fill, Status
 
 State = Literal["queued", "running", "finishing", "reopening", "done", "failed", "cancelled"]
 
@@ -51,7 +51,8 @@ class JobView(Wire):
     kind: str
     state: State
     priority: Priority
-    total: int | None = Field(description="Null while a job is open-ended.")
+    total: int | None = Field(description="Items; so far, while the job is open.")
+    open: bool = Field(description="More items may be appended.")
     ok: int
     failed: int
     cached: int
@@ -133,6 +134,35 @@ class Workers(Wire):
     workers: list[dict[str, Any]]
 
 
+class CacheSize(Wire):
+    keys: int = Field(description="Keys of the cache Redis, which may hold more than answers.")
+    bytes: int
+    max_bytes: int = Field(description="0: no limit.")
+
+
+class Purged(Wire):
+    removed: int
+
+
+class StageExplanation(Wire):
+    stage: str
+    reason: str
+    request: str | None = Field(None, description="Hash of all that determines the answer.")
+    in_cache: bool | None = Field(None, description="Whether the answer is there now.")
+    key: dict[str, JsonValue] | None = Field(None, description="What determines the answer; long texts as hashes.")
+    differs: dict[str, JsonValue] | None = Field(
+        None, description="Parts of the key in which the last answer for this item id differs."
+    )
+
+
+class Explanation(Wire):
+    job: str
+    index: int
+    id: str | None
+    cached: bool
+    stages: list[StageExplanation]
+
+
 class Readiness(Wire):
     ready: bool
     missing: list[str]
@@ -166,6 +196,7 @@ class LinesQuery(WaitQuery):
     cache: CacheMode | None = None
     on_error: OnErrorWord | None = Field(None, description='`null`, `fail`, or JSON such as `{"fill": 0}`.')
     deadline_s: float | None = Field(None, gt=0, allow_inf_nan=False)
+    item_deadline_s: float | None = Field(None, gt=0, allow_inf_nan=False)
     max_failed_share: float | None = Field(None, ge=0, le=1)
     metadata: Json[dict[str, JsonValue]] | None = Field(None, description="JSON.")
 
@@ -177,17 +208,23 @@ class ListQuery(Wire):
     cursor: str | None = None
 
 
+class ExplainQuery(Wire):
+    job: str
+    index: int = Field(ge=0, le=2**53)
+
+
+class PurgeQuery(Wire):
+    kind: str | None = Field(None, pattern=r"^[a-z_]{1,40}$", description="Answers of this kind of job only.")
+    model: str | None = Field(None, description="With this model only; and so on.")
+    rubric: str | None = None
+    profile: str | None = None
+
+
 class ResultQuery(Wire):
     start: int = Field(0, ge=0, le=2**53)
     limit: int | None = Field(
         None, ge=1, le=2**53, description="Rows at most. A page of JSON has 1,000 unless told, and never over 10,000."
     )
-
-
-class JobHead(JobRequest):
-    """A request without its items, which come as lines."""
-
-    items: list[dict[str, JsonValue]] = Field(default_factory=list, max_length=0, exclude=True)
 
 
 #: The fields of a job's view that the job itself has.

@@ -1,24 +1,23 @@
 """From a request over HTTP to a job: JSON as one body, JSONL as a stream of lines, or an upload in parts."""
 
-import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from flask import request
 from pydantic import ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from tasks.errors import InvalidRequest
-from tasks.jobs.model import Fill, JobRequest
+from tasks.jobs.model import Fill, JobHead, JobRequest
+from tasks.jobs.upload import infinite
 from web import lines, multipart
 from web.bodies import Body
 from web.description import invalid
 from web.guard import token
-from web.lines import InvalidLine
 from web.quotas import Admission
 from web.refusal import Refused, broken, too_large
-from web.schemas import JobHead, LinesQuery
+from web.schemas import LinesQuery
 from web.services import services
 
 JSON = "application/json"
@@ -59,26 +58,12 @@ def _accept(query: LinesQuery, key: str | None, admission: Admission) -> str:
         else:
             head, blocks = _head_of(query), body.blocks()
         split = lines.split(blocks, int(settings.max_item_mb * 1e6))
-        return _submit_lines(head, _counted(split, admission), key)
+        return services().core.door.submit_lines(head, _counted(split, admission), key)
     raise Refused(
         415, "content_type", "Unknown content type",
         f"The content type is {content[:100]!r}: send a job as {JSON}, its items as {LINES[0]}, or both as {PARTS}.",
         "Content-Type", {"Accept": ", ".join((JSON, LINES[0], PARTS))},
     )  # fmt: skip
-
-
-def _submit_lines(head: JobHead, items: Iterable[bytes], key: str | None) -> str:
-    """The one place to change once the door takes lines itself: until then they are held together here."""
-    read = [_read_line(number, line) for number, line in enumerate(items, 1)]
-    if not read:
-        raise InvalidRequest("items: there is no line in the body; send one item a line.", field="items")
-    try:
-        return services().core.door.submit(JobRequest(**head.model_dump(), items=read), key)
-    except InvalidRequest as error:
-        if match := re.match(r"items\[(\d+)\]\.?", error.field):
-            message = str(error).removeprefix(match[0]).removeprefix(error.field[match.end() :]).lstrip(": ")
-            raise InvalidLine(int(match[1]) + 1, message, error.field[match.end() :]) from error
-        raise
 
 
 def _counted(split: Iterator[bytes], admission: Admission) -> Iterator[bytes]:
@@ -140,18 +125,6 @@ def _head_of(query: LinesQuery) -> JobHead:
     return head
 
 
-def _read_line(number: int, line: bytes) -> dict[str, Any]:
-    try:
-        item = from_json(line, allow_inf_nan=False)
-    except ValueError as error:
-        raise InvalidLine(number, f"is not JSON ({error}).") from error
-    if not isinstance(item, dict):
-        raise InvalidLine(number, "is not a JSON object.")
-    if place := _infinite(item, ""):
-        raise InvalidLine(number, f"{place.lstrip('.')}: is not a finite number.")
-    return item
-
-
 def _unreadable(error: ValidationError) -> Exception:
     first = error.errors(include_url=False)[0]
     if first["type"] == "json_invalid":
@@ -159,10 +132,18 @@ def _unreadable(error: ValidationError) -> Exception:
     return invalid(error)
 
 
-def _check_head(head: JobRequest) -> None:
+def _check_head(head: JobHead) -> None:
     """All of a request but its items: what pydantic lets pass, and Redis should not have to hold."""
     on_error = {"fill": head.on_error.fill} if isinstance(head.on_error, Fill) else head.on_error
-    _require_finite({"spec": head.spec, "metadata": head.metadata, "on_error": on_error, "deadline_s": head.deadline_s})
+    _require_finite(
+        {
+            "spec": head.spec,
+            "metadata": head.metadata,
+            "on_error": on_error,
+            "deadline_s": head.deadline_s,
+            "item_deadline_s": head.item_deadline_s,
+        }
+    )
     for name, most in (("spec", MOST_SPEC_BYTES), ("metadata", MOST_METADATA_BYTES)):
         if len(to_json(getattr(head, name))) > most:
             raise too_large(f"{name}: is larger than {most / 1000:g} kB.", name)
@@ -172,18 +153,5 @@ def _require_finite(value: dict[str, Any]) -> None:
     """NaN is not JSON, and 1e999 is read as infinity: neither can be stored, hashed or computed with."""
     text = to_json(value)
     # Strings may hold these words too, so only then it is worth to look at every value.
-    if (b"NaN" in text or b"Infinity" in text) and (place := _infinite(value, "")):
-        place = place.lstrip(".")
+    if (b"NaN" in text or b"Infinity" in text) and (place := infinite(value)):
         raise broken(f"{place}: is not a finite number, which JSON does not have.", place)
-
-
-def _infinite(value: object, place: str) -> str:
-    """Where the first number that is none is; empty when there is none."""
-    if isinstance(value, float):
-        return "" if math.isfinite(value) else place
-    inner: Iterable[tuple[object, object]] = ()
-    if isinstance(value, dict):
-        inner = ((f".{name}", each) for name, each in value.items())
-    elif isinstance(value, list | tuple):
-        inner = ((f"[{index}]", each) for index, each in enumerate(value))
-    return next((found for step, each in inner if (found := _infinite(each, f"{place}{step}"))), "")

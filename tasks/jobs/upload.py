@@ -3,16 +3,18 @@ thousand. Nothing of it counts before the job is created, and what is given up i
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any
 from uuid import uuid4
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 from redis import Redis
 
 from config import keys
-from tasks.errors import InvalidRequest
+from tasks.errors import InvalidLine
 from tasks.jobs.ledger import PAGE_ITEMS, Ledger
 from tasks.jobs.payloads import BLOCK_ITEMS, OFFSET_DIGITS, STAGING_S
 from tasks.jobs.storage import Storage, folder_path, items_path
@@ -97,30 +99,36 @@ class Upload:
 
 
 def checked_lines(lines: Iterable[bytes], model: type[BaseModel]) -> Iterator[bytes]:
-    """The lines that are not blank, each a valid item. Raises InvalidRequest with the number of one that is not."""
+    """The lines, each a valid item. Raises InvalidLine with the number of one that is not."""
     for number, line in enumerate(lines, 1):
-        line = line.strip()
-        if not line:
-            continue
         try:
-            model.model_validate_json(line)
-            if b"NaN" in line or b"Infinity" in line:
-                json.loads(line, parse_constant=_refuse)
+            item = from_json(line, allow_inf_nan=False)
+        except ValueError as error:
+            raise InvalidLine(number, f"is not JSON ({error}).") from error
+        if not isinstance(item, dict):
+            raise InvalidLine(number, "is not a JSON object.")
+        if place := infinite(item):
+            raise InvalidLine(number, f"{place}: is not a finite number.", place)
+        try:
+            model.model_validate(item)
         except ValidationError as error:
-            first = error.errors()[0]
+            first = error.errors(include_url=False)[0]
             path = ".".join(str(part) for part in first["loc"])
             message = first["msg"].removeprefix("Value error, ")
-            raise InvalidRequest(
-                f"line {number}: {path + ': ' if path else ''}{message}",
-                field=f"items[{number - 1}].{path}".rstrip("."),
-            ) from error
-        except ValueError as error:
-            raise InvalidRequest(f"line {number}: {error}", field=f"items[{number - 1}]") from error
+            raise InvalidLine(number, f"{path}: {message}." if path else f"{message}.", path) from error
         yield line
 
 
-def _refuse(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not JSON; use null")
+def infinite(value: object, place: str = "") -> str:
+    """Where the first number that is none is, such as 1e999; empty when there is none."""
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else place.lstrip(".")
+    inner: Iterable[tuple[str, object]] = ()
+    if isinstance(value, dict):
+        inner = ((f".{name}", each) for name, each in value.items())
+    elif isinstance(value, list | tuple):
+        inner = ((f"[{index}]", each) for index, each in enumerate(value))
+    return next((found for step, each in inner if (found := infinite(each, f"{place}{step}"))), "")
 
 
 def _pages(lines: Iterator[bytes], size: int) -> Iterator[list[bytes]]:
