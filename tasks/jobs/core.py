@@ -18,6 +18,7 @@ from tasks.jobs.run import Runner
 from tasks.jobs.store import Store
 from tasks.jobs.submit import Door
 from tasks.registry import Registry, Worker
+from tasks.scoring.kind import Score
 from tasks.simulated.kind import Simulated
 
 #: Failed items reopened in one script.
@@ -103,7 +104,7 @@ def create_core(settings: Settings, app: AssayCelery) -> JobCore:
     state = connect(settings.redis_url)
     ledger, store = Ledger(state), Store(state)
     cache = Cache(connect(settings.cache_url), settings.cache_ttl_s)
-    kinds = Kinds(Simulated(settings.simulated_journal))
+    kinds = Kinds(Simulated(settings.simulated_journal), Score())
     registry = Registry(state, settings.heartbeat_ttl_s)
     dispatcher = Dispatcher(app, ledger, registry)
     door = Door(state, store, ledger, cache, kinds, dispatcher, settings.job_ttl_s, settings.idempotency_ttl_s)
