@@ -35,7 +35,7 @@ class Labelled:
 
 
 def labelled(folder: Path) -> Iterator[Labelled]:
-    for line in (folder / "example_model_solutions.jsonl").open():
+    for line in (folder / "example_model_solutions.jsonl").read_text().split("\n")[:-1]:
         row = json.loads(line)
         reference = re.split(r"\nA: |#### ", row["ground_truth"])[-1].strip()
         for model, answer in row.items():
@@ -63,7 +63,9 @@ def measure(name: str, scorer: dict[str, Any], samples: list[Labelled], show: in
     print("  " + "; ".join(f"{case}: {count}" for case, count in sorted(counts.items())))
     for said, sample in disagreements[:show]:
         label = "right" if sample.is_correct else "wrong"
-        print(f"  labelled {label}, scored {said}: wanted {sample.item.reference!r}, {str(sample.item.response)[-90:]!r}")
+        print(
+            f"  labelled {label}, scored {said}: wanted {sample.item.reference!r}, {str(sample.item.response)[-90:]!r}"
+        )
 
 
 def main() -> None:

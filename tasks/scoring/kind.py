@@ -28,7 +28,7 @@ class Score:
         return [Stage("score", "cpu")]
 
     def key(self, spec: ScoreSpec, stage: str, item: ScoreItem) -> dict[str, Any] | None:  # noqa: ARG002  # one stage
-        """None for rules, which are cheaper than the look into the cache; `math_equal` costs ten times that look."""
+        """None for rules: hashing, claiming and storing cost 0.3 ms an item, a rule 0.1 ms, `math_equal` 2 to 3 ms."""
         versions = {choice.name: registry.find(choice.name) for choice in spec.scorers}
         if not any(each.cacheable for each in versions.values()):
             return None

@@ -29,6 +29,7 @@ _DECIMAL = rf"(?:{_INTEGER}(?:\.[0-9]++)?|(?<![0-9A-Za-z.])\.[0-9]++)"
 # Atomic and possessive throughout: nothing is read twice, and no part of a longer number passes for a number.
 _NUMBER = re.compile(
     rf"""
+    (?=[-+.0-9])                                    # passes over most characters at once
     (?<!\^)(?<!\^\{{)(?<!√)(?<!√\{{)                # an exponent or a radicand is part of something else
     (?:
       (?<![A-Za-z0-9_)\]}}])(?P<sign>[-+])[$€£¥₹]?   # a sign, not a dash between words nor a subtraction
@@ -47,7 +48,7 @@ _NUMBER = re.compile(
     )
     (?:[ ]?(?P<percent>%|percent\b|per[ ]cent\b))?+
     (?:[ ](?P<scale>hundred|thousand|million|billion|trillion)\b)?+
-    (?![ ]?[π√])
+    (?![ ]?[π√])(?!(?:\^|\*\*|e)[{{(]?[-+]?[0-9])   # nor may what follows change it beyond reading
     """,
     re.VERBOSE | re.IGNORECASE,
 )
@@ -63,9 +64,14 @@ class Numeral:
     scale: int = 1
 
 
+def with_plain_digits(text: str) -> str:
+    """The text with digits and signs of other scripts as ASCII has them."""
+    return text.translate(_TRANSLATION)
+
+
 def last_numeral(text: str, decimal_comma: bool = False) -> Numeral | None:
     """The last number of the text; None when it has none, or one beyond reading."""
-    text = plain(text.translate(_TRANSLATION))
+    text = plain(with_plain_digits(text))
     text = _SUPERSCRIPT.sub(lambda match: "^" + unicodedata.normalize("NFKC", match.group()).replace("−", "-"), text)
     if decimal_comma:
         text = text.translate({ord(","): ".", ord("."): ","})

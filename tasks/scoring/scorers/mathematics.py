@@ -11,6 +11,7 @@ from pydantic import Field
 
 from tasks.errors import CannotJudge
 from tasks.scoring.latex import last_boxed
+from tasks.scoring.numerals import with_plain_digits
 from tasks.scoring.scorer import LimitedOptions, Sample, scorer
 
 #: Part of the cache key, since another release may judge otherwise. A test holds it to what is installed.
@@ -18,6 +19,7 @@ VERSION = "1, math-verify 0.9.0"
 #: Characters from the end of a response without a box that are searched for an answer.
 TAIL = 4000
 _DELIMITED = re.compile(r"[$\n]|\\boxed|\\fbox|\\\(|\\\[")
+_CHINESE = re.compile("[\u3000-\u303f\u4e00-\u9fff\uff0c\uff1a]+")
 _PROSE = re.compile(_DELIMITED.pattern + r"|(?<![\\A-Za-z])(?!(?:sin|cos|tan|log|exp|sqrt|inf)\b)[A-Za-z]{3,}")
 
 
@@ -52,9 +54,11 @@ def math_equal(sample: Sample, options: MathEqual) -> float:
 
 def _answer(text: str) -> list[Any]:
     boxed = last_boxed(text)
-    if boxed is None and len(text) < TAIL and not _PROSE.search(text):
+    if boxed is None:  # math-verify looks for numbers between spaces, which Chinese does without
+        text = _CHINESE.sub(" ", with_plain_digits(text[-TAIL:]))
+    if boxed is None and not _PROSE.search(text):
         boxed = text.strip().removesuffix(".")  # a bare formula: of `x+1` in prose only the 1 would be found
-    return _parsed(text[-TAIL:] if boxed is None else f"\\boxed{{{boxed[:TAIL]}}}")
+    return _parsed(text if boxed is None else f"\\boxed{{{boxed[:TAIL]}}}")
 
 
 def _reference(text: str) -> list[Any]:

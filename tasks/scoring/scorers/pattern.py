@@ -1,12 +1,18 @@
 """`regex`: a pattern of the client's. The `regex` package runs it, because it can stop a match that does not end."""
 
+import re
 from typing import Literal, Self
 
 import regex
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from tasks.errors import CannotJudge
 from tasks.scoring.scorer import Sample, WholeOptions, scorer
+
+#: Parts of a pattern with its repeats written out. `(?:x{9999}){9999}` takes all memory, where the job is submitted.
+MOST_EXPANDED = 100_000
+_REPEAT = re.compile(r"(?P<of>.?)\{(?P<least>[0-9]{1,18})(?:,(?P<most>[0-9]{1,18}))?\}", re.DOTALL)
+_VERBOSE = re.compile(r"\(\?[a-zA-Z0-9-]*x")
 
 
 class Regex(WholeOptions):
@@ -25,9 +31,15 @@ class Regex(WholeOptions):
     dot_all: bool = Field(False, description="Flag `s`: `.` matches a line break.")
     timeout_s: float = Field(1.0, gt=0, le=10, description="Seconds a match may take.")
 
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, value: str) -> str:
+        compile_pattern(value)
+        return value
+
     @model_validator(mode="after")
-    def _compiles(self) -> Self:
-        compiled = compile_pattern(self.pattern, self._flags)
+    def _has_group(self) -> Self:
+        compiled = self.compiled
         if isinstance(self.group, int) and not 0 <= self.group <= compiled.groups:
             raise ValueError(f"`group` {self.group} is not in the pattern, which has {compiled.groups}")
         if isinstance(self.group, str) and self.group not in compiled.groupindex:
@@ -44,8 +56,24 @@ class Regex(WholeOptions):
         return compile_pattern(self.pattern, self._flags)  # the package remembers what it compiled
 
 
+def _expanded(pattern: str) -> int:
+    """What the pattern's size is at most when exact repeats are written out, as the package does."""
+    groups, atoms = 1, len(pattern)
+    for repeat in _REPEAT.finditer(pattern):
+        least, most = int(repeat["least"]), int(repeat["most"] or repeat["least"])
+        if least == most and repeat["of"] == ")":
+            groups *= max(1, most)
+        elif least == most:
+            atoms += most
+    return groups * atoms
+
+
 def compile_pattern(pattern: str, flags: int = 0) -> "regex.Pattern[str]":
     """Raises ValueError, with the place, for a pattern that is none."""
+    if _VERBOSE.search(pattern):
+        raise ValueError("has the flag `x`, which is not supported")
+    if _expanded(pattern) > MOST_EXPANDED:
+        raise ValueError("repeats too much: `{n}` inside `{n}` is written out when it is compiled")
     try:
         return regex.compile(pattern, flags)
     except regex.error as error:

@@ -45,8 +45,8 @@ class JsonSchema(LimitedOptions):
         except SchemaError as error:
             path = "".join(f"[{part!r}]" for part in error.absolute_path)
             raise ValueError(f"is not a JSON schema: {error.message[:300]}{f' at {path}' if path else ''}") from error
-        except RecursionError as error:
-            raise ValueError("is too deeply nested") from error
+        except (RecursionError, OverflowError) as error:
+            raise ValueError("is too deeply nested, or holds a pattern that repeats too much") from error
         return value
 
 
