@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Protocol
 
 from tasks.errors import CannotJudge
@@ -67,6 +68,6 @@ def _judge(each: Prepared, item: ScoreItem, isolation: Judge) -> float:
         score = isolation.judge(each.scorer, each.options, sample)
     else:
         score = each.scorer.judge(sample, each.options)
-    if not isinstance(score, int | float) or not math.isfinite(score):
+    if not isinstance(score, Real) or not math.isfinite(score):
         raise CannotJudge("not_a_number", f"The scorer returned {score!r}.")
     return float(score)

@@ -44,7 +44,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         sample = Sample(**request["sample"] | {"references": tuple(request["sample"]["references"])})
         signal.setitimer(signal.ITIMER_PROF, limit_s)
         signal.setitimer(signal.ITIMER_REAL, PATIENCE * limit_s)
-        return {"score": scorer.judge(sample, options)}
+        return {"score": float(scorer.judge(sample, options))}
     except CannotJudge as error:
         return {"reason": error.reason, "message": str(error)}
     except Exception as error:  # noqa: BLE001  # whatever goes wrong in a scorer is the item's outcome

@@ -23,6 +23,8 @@ from tasks.scoring.scorer import LimitedOptions, Options, Sample, Scorer
 START_S = 60.0
 #: Seconds beyond its own limit that we wait for the child before we end it ourselves.
 GRACE_S = 5.0
+#: How often an item is tried whose process was ended by others, such as a kernel short of memory.
+TRIES = 2
 #: What the kernel ends the child with when its time is up.
 OUT_OF_TIME = (-signal.SIGPROF, -signal.SIGALRM)
 
@@ -48,9 +50,7 @@ class Isolation:
         }  # fmt: skip
         line = json.dumps(request).encode() + b"\n"
         with self._lock:
-            for _ in range(
-                2
-            ):  # a child that was ended by others, such as the kernel short of memory, gets one more try
+            for _ in range(TRIES):
                 answer = self._ask(line, PATIENCE * limit_s + GRACE_S)
                 if answer is not None:
                     break
@@ -60,7 +60,7 @@ class Isolation:
                 raise CannotJudge("scorer_crashed", "The scorer's process died on this item, twice.")
         if "reason" in answer:
             raise CannotJudge(answer["reason"], answer["message"])
-        return float(answer["score"]) if isinstance(answer["score"], int | float) else answer["score"]
+        return float(answer["score"])
 
     def close(self) -> None:
         with self._lock:

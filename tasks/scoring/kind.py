@@ -10,7 +10,7 @@ from tasks.jobs.model import ItemError, Result, Stage
 from tasks.scoring import registry
 from tasks.scoring.combination import Prepared, prepare, score_item
 from tasks.scoring.isolated import PATIENCE
-from tasks.scoring.isolation import GRACE_S, START_S, isolation
+from tasks.scoring.isolation import GRACE_S, START_S, TRIES, isolation
 from tasks.scoring.model import ScoreItem, ScoreSpec
 
 #: Items of a batch. Isolated scorers may take seconds each, and their batch has a deadline.
@@ -77,4 +77,4 @@ def _isolated_s(spec: ScoreSpec) -> float:
     limits: list[float] = [
         scorer.options.model_validate(options).timeout_s for scorer, options in choices if scorer.isolated
     ]
-    return sum(2 * (PATIENCE * limit_s + GRACE_S) + GRACE_S for limit_s in limits)
+    return sum(TRIES * (PATIENCE * limit_s + GRACE_S) + GRACE_S for limit_s in limits)

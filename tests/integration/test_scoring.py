@@ -175,8 +175,9 @@ isolation.judge(scorer, scorer.options.model_validate({"schema": True}), Sample(
 print(isolation._child.pid, flush=True)
 os.kill(os.getpid(), 9)
 """
-    printed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True).stdout
-    pid = int(printed)
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    pid = int(ended.stdout)
 
     def is_gone() -> bool:
         try:

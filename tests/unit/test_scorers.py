@@ -1,6 +1,7 @@
 """Every scorer on the answers it will meet: right is 1, wrong is 0, and what cannot be judged is neither."""
 
 import random
+import socket
 import time
 from typing import Any
 
@@ -327,9 +328,17 @@ def test_json_is_held_to_its_schema(response: str, score: float) -> None:
     assert judge("json_schema", response, schema=schema) == score
 
 
-def test_a_schema_that_cannot_be_used_is_no_score_and_fetches_nothing() -> None:
+def test_a_schema_makes_us_fetch_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0)
+        schema = {"$ref": f"http://127.0.0.1:{server.getsockname()[1]}/schema"}
+        assert reason("json_schema", "1", schema=schema) == "schema_unusable"
+        with pytest.raises(BlockingIOError):  # nobody has called
+            server.accept()
+
+
+def test_a_schema_that_cannot_be_used_is_no_score() -> None:
     assert reason("json_schema", "1", schema={"$ref": "#/$defs/gone"}) == "schema_unusable"
-    assert reason("json_schema", "1", schema={"$ref": "http://127.0.0.1:1/schema"}) == "schema_unusable"
     assert reason("json_schema", "1", schema={"$ref": "#"}) == "schema_unusable"
 
 
