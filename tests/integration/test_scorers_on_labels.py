@@ -12,7 +12,7 @@ from tasks.scoring.isolation import isolation
 from tasks.scoring.model import ScoreSpec
 from tests.conftest import ROOT
 
-OWN = ROOT / "tests/data/arithmetic"
+OWN = ROOT / "tests/labelled/arithmetic"
 GSM8K = ROOT.parent / "shared/data/gsm8k"
 
 
