@@ -36,8 +36,9 @@ format: .venv/.dev ## rewrite the code in house format
 lock: .venv/.dev ## pin all requirements anew
 	@PATH="$(CURDIR)/$(BIN):$$PATH" requirements/lock.sh
 
-docs: .venv/.dev ## write the table of docs/settings.md anew
+docs: .venv/.dev ## write the tables of docs/settings.md and docs/scoring.md anew
 	@$(BIN)/python -m config.settings --write docs/settings.md
+	@$(BIN)/python -m tasks.scoring.manual --write docs/scoring.md
 
 clean: ## remove the environment and caches; the data folder stays
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

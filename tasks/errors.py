@@ -15,6 +15,7 @@ AssayError
     │   ├── InvalidLine    a line of JSONL breaks it; `line` says which
     │   └── UnknownKind    no such kind of job
     ├── UnknownJob         no such job, or it has expired
+    ├── CannotJudge        a scorer has no score for this item; `reason` says why
     └── Conflict           the job's state, or an earlier request, forbids it
 """
 
@@ -84,6 +85,14 @@ class UnknownKind(InvalidRequest):
 
 class UnknownJob(Permanent):
     """There is no such job; it may have expired."""
+
+
+class CannotJudge(Permanent):
+    """This item cannot be scored."""
+
+    def __init__(self, reason: str, message: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class Conflict(Permanent):

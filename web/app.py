@@ -8,7 +8,7 @@ from tasks.connections import connect
 from tasks.jobs.backlog import Backlog
 from tasks.jobs.core import create_core
 from tasks.jobs.listing import Jobs
-from web import cache, docs, errors, events, fleet, guard, health, jobs, pages, results
+from web import cache, docs, errors, events, fleet, guard, health, jobs, pages, results, scorers
 from web.hub import Hub
 from web.quotas import Quotas
 from web.seats import Seats
@@ -39,6 +39,6 @@ def create_app(settings: Settings) -> Flask:
     )
     guard.init_app(app)
     errors.init_app(app)
-    for module in (health, jobs, results, events, fleet, cache, pages, docs):
+    for module in (health, jobs, results, events, fleet, cache, scorers, pages, docs):
         app.register_blueprint(module.blueprint)
     return app

@@ -163,6 +163,16 @@ class Explanation(Wire):
     stages: list[StageExplanation]
 
 
+class ScorerView(Wire):
+    name: str
+    description: str
+    options: dict[str, JsonValue] = Field(description="JSON schema.")
+
+
+class Scorers(Wire):
+    scorers: list[ScorerView]
+
+
 class Readiness(Wire):
     ready: bool
     missing: list[str]

@@ -28,6 +28,7 @@ from tasks.jobs.store import Store
 from tasks.jobs.submit import Door
 from tasks.jobs.values import Values
 from tasks.registry import Registry, Worker
+from tasks.scoring.kind import Score
 from tasks.simulated.kind import Simulated
 
 #: Failed items reopened in one script.
@@ -136,7 +137,7 @@ def create_core(settings: Settings, app: AssayCelery) -> JobCore:
     payloads = Payloads(state, storage)
     outcomes = Outcomes(state, storage, payloads)
     cache = Cache(connect(settings.cache_url), settings.cache_ttl_s)
-    kinds = Kinds(Simulated(settings.simulated_journal, settings.simulated_slowdown))
+    kinds = Kinds(Simulated(settings.simulated_journal, settings.simulated_slowdown), Score())
     registry = Registry(state, settings.heartbeat_ttl_s)
     dispatcher = Dispatcher(app, ledger, registry)
     door = Door(

@@ -244,7 +244,7 @@ def _validated(model: type[BaseModel], value: object, where: str) -> BaseModel:
         return model.model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
-        path = ".".join([where, *(str(part) for part in first["loc"])])
+        path = where + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
         raise InvalidRequest(f"{path}: {first['msg'].removeprefix('Value error, ')}", field=path) from error
 
 

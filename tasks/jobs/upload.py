@@ -113,7 +113,7 @@ def checked_lines(lines: Iterable[bytes], model: type[BaseModel]) -> Iterator[by
             model.model_validate(item)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            path = ".".join(str(part) for part in first["loc"])
+            path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
             message = first["msg"].removeprefix("Value error, ")
             raise InvalidLine(number, f"{path}: {message}." if path else f"{message}.", path) from error
         yield line
