@@ -5,7 +5,9 @@ AssayError
 │   ├── RedisUnavailable   Redis is away, full, loading, or cannot write
 │   ├── BrokerUnavailable  no message can be sent or counted
 │   ├── StorageUnavailable the place of large jobs' files cannot be read or written now
-│   └── BacklogFull        too many items wait already
+│   ├── BacklogFull        too many items wait already
+│   ├── ApiUnavailable     an outside API is away, or limits us, and all tries are used up
+│   └── ApiTimeout         an outside API did not answer in time
 └── Permanent              trying again changes nothing
     ├── RedisRefused       Redis wants a password, or grants too little
     ├── WorkerNameTaken    another live worker holds this name
@@ -16,6 +18,8 @@ AssayError
     │   └── UnknownKind    no such kind of job
     ├── UnknownJob         no such job, or it has expired
     ├── CannotJudge        a scorer has no score for this item; `reason` says why
+    ├── ApiRefused         an outside API says that the request is wrong
+    ├── BudgetSpent        the job's budget is used up
     └── Conflict           the job's state, or an earlier request, forbids it
 """
 
@@ -45,6 +49,14 @@ class StorageUnavailable(Retryable):
 
 class BacklogFull(Retryable):
     """Too many items wait already: submit again when some are done."""
+
+
+class ApiUnavailable(Retryable):
+    """The API does not answer."""
+
+
+class ApiTimeout(Retryable):
+    """The API did not answer in time."""
 
 
 class Permanent(AssayError):
@@ -101,3 +113,11 @@ class Conflict(Permanent):
 
 class WorkerNameTaken(Permanent):
     """Another live worker holds this name."""
+
+
+class ApiRefused(Permanent):
+    """The API refuses this request."""
+
+
+class BudgetSpent(Permanent):
+    """The job's budget is used up."""
