@@ -52,6 +52,6 @@ class Ask(Protocol):
     async def __call__(self, call: ApiCall) -> ApiReply:
         """Waits its turn, retries what may pass, and falls back.
 
-        Raises ApiRefused (the request is wrong: trying again changes nothing), ApiTimeout, ApiUnavailable (tries are used
-        up, or the circuit is open and there is no fallback) and BudgetSpent.
+        Raises ApiRefused (the request is wrong, trying again changes nothing), ApiTimeout, ApiUnavailable (tries are
+        used up, or the circuit is open and there is no fallback) and BudgetSpent.
         """
