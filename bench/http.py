@@ -1,4 +1,4 @@
-"""The HTTP API against its targets: `python -m bench.http`. Takes about a minute."""
+"""The HTTP API against its targets: `python -m bench.http`. Takes about two minutes."""
 
 import http.client
 import json
@@ -18,6 +18,7 @@ import psutil
 
 from bench.spread import line
 from bench.stack import Stack, stack
+from tasks.jobs.model import JobHead, JobRequest
 from workers.embedded_redis import free_port
 
 STREAMS = 200
@@ -28,6 +29,19 @@ app = Flask("empty")
 app.extensions["assay"] = SimpleNamespace(seats=SimpleNamespace())  # which our configuration looks for
 @app.post("/v1/jobs")
 def empty(): return {}
+"""
+RAW = """
+from types import SimpleNamespace
+from flask import Flask, Response
+app = Flask("raw")
+app.extensions["assay"] = SimpleNamespace(seats=SimpleNamespace())
+def pages():
+    for path in {files}:
+        with open(path, "rb") as file:
+            while page := file.read(1 << 20):
+                yield page
+@app.get("/raw")
+def raw(): return Response(pages(), mimetype="application/x-ndjson")
 """
 
 
@@ -46,7 +60,13 @@ def gunicorn(stand: Stack, module: str = "web.wsgi", folder: str = ".") -> Itera
             folder,
             f"{module}:app",
         ],
-        env=os.environ | {"ASSAY_REDIS_URL": stand.url, "ASSAY_PORT": str(port), "ASSAY_LOG_LEVEL": "WARNING"},
+        env=os.environ
+        | {
+            "ASSAY_REDIS_URL": stand.url,
+            "ASSAY_STORAGE_URL": stand.settings.storage_url,
+            "ASSAY_PORT": str(port),
+            "ASSAY_LOG_LEVEL": "WARNING",
+        },
     )
     try:
         while True:
@@ -138,7 +158,68 @@ def open_streams(stand: Stack) -> None:
     show(f"submit beside {STREAMS} open streams, p95 over alone", tails, "<= 2")
 
 
-MEASURES = (one_cached_item, open_streams)
+def scored_items(stand: Stack) -> None:
+    """10,000 items by a rule, from request to results: over HTTP, and by the job core called directly."""
+    items: list[dict[str, Any]] = [
+        {"id": str(x), "response": f"so it is {x}", "reference": str(x)} for x in range(10_000)
+    ]
+    spec = {"scorers": [{"name": "exact_match"}]}
+
+    def direct() -> float:
+        started = time.perf_counter()
+        job = stand.finish(stand.core.door.submit(JobRequest(kind="score", items=items, spec=spec)))
+        assert sum(1 for _ in stand.core.results.read(job)) == len(items)
+        return time.perf_counter() - started
+
+    def over_http() -> float:
+        started = time.perf_counter()
+        answer = client.submit(items, "?wait=120", kind="score", spec=spec)
+        assert len(answer["results"]) == len(items)
+        return time.perf_counter() - started
+
+    with stand.workers(1, cpu=2), gunicorn(stand) as (port, _):
+        client = Client(port)
+        direct(), over_http()  # warm
+        pairs = [(direct(), over_http()) for _ in range(7)]
+    middles = [median(each[side] for each in pairs) for side in (0, 1)]
+    print(f"  {middles[0]:.2f} s by the core, {middles[1]:.2f} s over HTTP")
+    show("10,000 scored items over HTTP, share of the core's own rate", [each[0] / each[1] for each in pairs], ">= 0.7")
+
+
+def streamed_results(stand: Stack) -> None:
+    """Rows of 100,000 items as lines, against a view that sends the same bytes from files."""
+    number = 100_000
+    with stand.workers(2, cpu=1):
+        lines = (b'{"id": "item-%d", "x": %d}' % (x, x) for x in range(number))
+        job = stand.finish(stand.core.door.submit_lines(JobHead(kind="simulated", cache="off"), lines))
+    files = sorted(Path(stand.settings.storage_url.removeprefix("file://")).glob("jobs/*/parts/*"))
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as servers:
+        Path(folder, "raw_view.py").write_text(RAW.format(files=[str(path) for path in files]))
+        raw = servers.enter_context(gunicorn(stand, "raw_view", folder))[0]
+        ours = servers.enter_context(gunicorn(stand))[0]
+        seconds = [(_read(raw, "/raw"), _read(ours, f"/v1/jobs/{job.id}/results")) for _ in range(9)]
+    size = sum(path.stat().st_size for path in files)
+    assert all(length == size for pair in seconds for _, length in pair)
+    ratios = [pair[0][0] / pair[1][0] for pair in seconds]
+    middles = [median(pair[side][0] for pair in seconds) for side in (0, 1)]
+    print(f"  {size / 1e6:.0f} MB: raw {middles[0]:.3f} s, ours {middles[1]:.3f} s")
+    show("results of 100,000 items, rate over the same bytes sent raw", ratios, ">= 0.5")
+
+
+def _read(port: int, path: str) -> tuple[float, int]:
+    """Seconds and bytes of an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    started = time.perf_counter()
+    connection.request("GET", path, headers={"Accept": "application/x-ndjson"})
+    reply = connection.getresponse()
+    length = 0
+    while piece := reply.read(1 << 20):
+        length += len(piece)
+    connection.close()
+    return time.perf_counter() - started, length
+
+
+MEASURES = (one_cached_item, open_streams, scored_items, streamed_results)
 
 
 def main() -> None:
