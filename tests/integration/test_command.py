@@ -43,8 +43,13 @@ def lines(text: str) -> list[dict[str, object]]:
 
 
 def start(*argv: str, **more: object) -> "subprocess.Popen[str]":
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | more
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "preexec_fn": _listen} | more
     return subprocess.Popen([sys.executable, "-m", "assay", *argv], **pipes)  # type: ignore[call-overload,no-any-return]
+
+
+def _listen() -> None:
+    """A shell starts what runs in the background deaf to Ctrl-C, these tests included."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.mark.usefixtures("server")

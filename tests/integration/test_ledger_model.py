@@ -251,7 +251,7 @@ def _request(index: int) -> str:
     return f"request{index % REQUESTS}" if index % 4 != 3 else ""
 
 
-@pytest.mark.parametrize("examples", [60, pytest.param(1500, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("examples", [40, pytest.param(1500, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
 def test_the_ledger_keeps_its_promises_under_random_interleavings(redis_server: RedisServer, examples: int) -> None:
     machine: Any = type("Machine", (LedgerMachine,), {"server": redis_server})
     run_state_machine_as_test(
