@@ -123,7 +123,13 @@ class Recovery:
         running, chunks, (seconds, _) = pipeline.execute()
         messages = []
         for chunk in chunks[: max(0, readers - running)]:
-            job, at, priority = self._state.hmget(keys.chunk(chunk), ["job", "dispatched_at", "priority"])
-            if job and at and seconds - float(at) > UNTAKEN_S:
+            job, at, noticed_at, priority = self._state.hmget(
+                keys.chunk(chunk), ["job", "dispatched_at", "noticed_at", "priority"]
+            )
+            if not job or not at or seconds - float(at) < UNTAKEN_S:
+                continue
+            if not noticed_at:  # a worker between two chunks looks idle too
+                self._state.hset(keys.chunk(chunk), "noticed_at", seconds)
+            elif seconds - float(noticed_at) >= 1:
                 messages.append(Message(queue, chunk, str(job), str(priority)))
         return messages

@@ -40,12 +40,12 @@ class Values:
         return self._storage.read(values_path(folder, token), start, stop).decode()
 
 
-def split(settled: Iterable[Settled], most_bytes: int) -> Iterator[list[Settled]]:
-    """In pages of so many bytes; at least one page, which may be empty."""
+def split(settled: Iterable[Settled], most_bytes: int, most: int) -> Iterator[list[Settled]]:
+    """In pages of so many bytes and items; at least one page, which may be empty."""
     page: list[Settled] = []
     size = 0
     for each in settled:
-        if page and size + len(each.outcome) > most_bytes:
+        if page and (size + len(each.outcome) > most_bytes or len(page) == most):
             yield page
             page, size = [], 0
         page.append(each)
