@@ -71,9 +71,10 @@ def job_passed(job_id: str, stage: str, page: str) -> str:
     return f"assay:job:{job_id}:passed:{stage}:{page}"
 
 
-def job_outcomes(job_id: str) -> str:
-    """Hash: item index -> its final outcome as JSON; empty while an item of an earlier epoch is to be run again."""
-    return f"assay:job:{job_id}:outcomes"
+def job_outcomes(job_id: str, part: str) -> str:
+    """Hash: item index -> its final outcome as JSON; empty while an item of an earlier epoch is to be run again. One
+    for each part of a stored job, so that a part leaves in one step; other jobs have part 0 only."""
+    return f"assay:job:{job_id}:outcomes:{part}"
 
 
 def job_parts(job_id: str) -> str:

@@ -90,7 +90,9 @@ class Outcomes:
     def _in_redis(self, job: Job, start: int, stop: int, moved: dict[int, str]) -> Iterator[tuple[int, str | None]]:
         for first in range(start, stop, PAGE):
             indices = range(first, min(first + PAGE, stop))
-            found = cast(list[str | None], self._state.hmget(keys.job_outcomes(job.id), [str(i) for i in indices]))
+            part = first // PART_ITEMS if is_stored(job.layout) else 0
+            key = keys.job_outcomes(job.id, str(part))
+            found = cast(list[str | None], self._state.hmget(key, [str(index) for index in indices]))
             page = dict(zip(indices, found, strict=True))
             for index, line in page.items():
                 if line is None:

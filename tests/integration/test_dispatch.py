@@ -37,7 +37,7 @@ def unsettled(fleet: Fleet, job: str) -> list[int]:
     for key in state.keys("assay:waiters:*"):
         owned |= {int(w.split("|")[2]) for w in state.smembers(key) if w.startswith(job)}
     owned |= {int(w.split("|")[2]) for w in state.zrange(keys.parked(), 0, -1) if w.startswith(job)}
-    settled = {int(index) for index in state.hkeys(keys.job_outcomes(job))}
+    settled = {int(index) for index in state.hkeys(keys.job_outcomes(job, "0"))}
     return sorted(set(range(fleet.job(job).total)) - owned - settled)
 
 

@@ -331,7 +331,7 @@ def test_a_request_that_is_on_its_way_twice_becomes_one_whole_job(
     assert overtaken[1] == job
     hand.work()
     assert (fleet.job(job).state, fleet.job(job).ok) == ("done", 2)
-    assert fleet.core.state.ttl(keys.job_outcomes(job)) == -1
+    assert fleet.core.state.ttl(keys.job_outcomes(job, "0")) == -1
     assert fleet.core.state.keys("*~*") == []
 
 

@@ -146,7 +146,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def retry(self, job: str) -> None:
         state = self.state.hget(keys.job(job), "state")
-        good = {int(i) for i, o in self.state.hgetall(keys.job_outcomes(job)).items() if '"ok"' in o}
+        good = {int(i) for i, o in self.state.hgetall(keys.job_outcomes(job, "0")).items() if '"ok"' in o}
         again = sorted(set(range(self.jobs.get(job, 0))) - good)
         if state in ("done", "failed") and again:
             half = len(again) // 2
@@ -157,7 +157,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ended.pop(job, None)
 
     def counted(self, job: str, indices: list[int]) -> list[Reopened]:
-        outcomes = {int(i): json.loads(o) for i, o in self.state.hgetall(keys.job_outcomes(job)).items()}
+        outcomes = {int(i): json.loads(o) for i, o in self.state.hgetall(keys.job_outcomes(job, "0")).items()}
         known = {i: Reopened(i, o["status"], (o["error"] or {"type": ""})["type"]) for i, o in outcomes.items()}
         return [known.get(index, Reopened(index)) for index in indices]
 
@@ -169,7 +169,7 @@ class LedgerMachine(RuleBasedStateMachine):
             if self.state.hget(keys.job(job), "state") not in ("queued", "running"):
                 continue
             owned = set(self._owned(job))
-            settled = {int(index) for index in self.state.hkeys(keys.job_outcomes(job))}
+            settled = {int(index) for index in self.state.hkeys(keys.job_outcomes(job, "0"))}
             lost = set(range(total)) - owned - settled
             assert not lost, f"{job}: nobody has {compress(lost)}"
 
@@ -183,7 +183,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def the_books_balance(self) -> None:
         for job, total in self.jobs.items():
             ok, failed = (int(n or 0) for n in self.state.hmget(keys.job(job), ["ok", "failed"]))
-            assert ok + failed == self.state.hlen(keys.job_outcomes(job)) <= total
+            assert ok + failed == self.state.hlen(keys.job_outcomes(job, "0")) <= total
             assert sum(map(int, self.state.hvals(keys.job_reasons(job)))) == failed
             pending = sum(len(expand(e.lstrip("=!"))) for e in self.state.lrange(keys.job_pending(job, "run"), 0, -1))
             assert int(self.state.hget(keys.job(job), "pending:run") or 0) == pending

@@ -37,7 +37,7 @@ def test_what_it_no_longer_keeps_leaves_nothing_in_redis(fleet: Fleet) -> None:
         fleet.core.door.append(job, [{"x": x} for x in range(start, start + 1500)])
         hand.work()
     assert (fleet.job(job).ok, fleet.job(job).trimmed) == (9000, 8990)
-    assert fleet.core.state.hlen(keys.job_outcomes(job)) == 10
+    assert fleet.core.state.hlen(keys.job_outcomes(job, "0")) == 10
     assert fleet.core.state.hlen(keys.job_blocks(job)) == 10
     assert fleet.core.state.keys(keys.job_passed(job, "run", "*")) == [keys.job_passed(job, "run", "1")]
     assert [row["index"] for row in fleet.rows(job)] == list(range(8990, 9000))

@@ -80,6 +80,11 @@ local function facts(job)
   return known[job]
 end
 
+-- The part of a stored job that an item belongs to; other jobs have one.
+local function part_of(job, index)
+  return facts(job).part_items > 0 and math.floor(index / facts(job).part_items) or 0
+end
+
 local function part_size(job, part)
   return math.min(facts(job).part_items, facts(job).total - part * facts(job).part_items)
 end
@@ -225,7 +230,7 @@ end
 -- commit only one, the item's bit, is left for each item.
 local function open_tally(job, stage)
   return {job = job, stage = stage, ok = 0, failed = 0, cached = 0, counted = {}, outcomes = {}, carry = {}, final = {},
-    reasons = {}, parts = {}, grouped = {}, onward = {}}
+    reasons = {}, grouped = {}, onward = {}}
 end
 
 local function add(counts, name, number) counts[name] = (counts[name] or 0) + number end
@@ -253,11 +258,12 @@ local function settle(tally, index, status, error_type, cached, next, outcome)
     return true
   end
   tally.final[#tally.final + 1] = index
-  table.insert(tally.outcomes, index)
-  table.insert(tally.outcomes, outcome)
+  local part = part_of(job, index)
+  tally.outcomes[part] = tally.outcomes[part] or {}
+  table.insert(tally.outcomes[part], index)
+  table.insert(tally.outcomes[part], outcome)
   if status == 'ok' then tally.ok = tally.ok + 1 else tally.failed = tally.failed + 1 add(tally.reasons, error_type, 1) end
   if cached == '1' then tally.cached = tally.cached + 1 end
-  if facts(job).part_items > 0 then add(tally.parts, math.floor(index / facts(job).part_items), 1) end
   return true
 end
 
@@ -271,10 +277,7 @@ local function move_part(job, part, file)
   if pass(job, PARTS, part, 1) == 1 then return false end
   if file ~= '' then
     redis.call('HSET', key_job_parts(job), part, file)
-    local first, size = part * facts(job).part_items, part_size(job, part)
-    local indices = {}
-    for index = first, first + size - 1 do indices[#indices + 1] = index end
-    call_paged('HDEL', key_job_outcomes(job), indices)
+    redis.call('UNLINK', key_job_outcomes(job, part))
   end
   redis.call('HINCRBY', key_job(job), 'merged', 1)
   local first = redis.call('HGET', key_job(job), 'first')
@@ -287,7 +290,7 @@ local function trim(job)
   local about = facts(job)
   if about.keep_items == 0 then return end
   local last = math.min(about.total - about.keep_items, about.trimmed + 1000)
-  while about.trimmed < last and redis.call('HDEL', key_job_outcomes(job), about.trimmed) == 1 do
+  while about.trimmed < last and redis.call('HDEL', key_job_outcomes(job, 0), about.trimmed) == 1 do
     for _, key in ipairs({key_job_blocks(job), key_job_members(job), key_job_awaited(job), key_job_deaths(job)}) do
       redis.call('HDEL', key, about.trimmed)
     end
@@ -304,7 +307,13 @@ end
 -- Write what the tally holds. Returns the job's state, which may be its last.
 local function close_tally(tally)
   local job = tally.job
-  call_paged('HSET', key_job_outcomes(job), tally.outcomes)
+  for part, lines in pairs(tally.outcomes) do
+    call_paged('HSET', key_job_outcomes(job, part), lines)
+    if facts(job).part_items > 0
+      and redis.call('HINCRBY', key_job_settled(job), part, #lines / 2) == part_size(job, part) then
+      push_pending(job, PARTS, tostring(part))
+    end
+  end
   call_paged('HSET', key_job_carry(job), tally.carry)
   if redis.call('EXISTS', key_job_attempts(job)) == 1 then call_paged('HDEL', key_job_attempts(job), tally.counted) end
   if redis.call('EXISTS', key_job_carry(job)) == 1 then call_paged('HDEL', key_job_carry(job), tally.final) end
@@ -312,11 +321,6 @@ local function close_tally(tally)
     if tally[name] > 0 then redis.call('HINCRBY', key_job(job), name, tally[name]) end
   end
   for reason, number in pairs(tally.reasons) do redis.call('HINCRBY', key_job_reasons(job), reason, number) end
-  for part, number in pairs(tally.parts) do
-    if redis.call('HINCRBY', key_job_settled(job), part, number) == part_size(job, part) then
-      push_pending(job, PARTS, tostring(part))
-    end
-  end
   for stage, items in pairs(tally.onward) do push_pending(job, stage, compress(items)) end
   trim(job)
   return check_end(job)

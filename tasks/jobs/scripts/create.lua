@@ -8,9 +8,10 @@ if not exists then
   redis.call('HSET', key_job(job), 'created_at', stamp(at), 'told_at', stamp(at), unpack(ARGV, 4, 3 + fields * 2))
 end
 local moves = {}
-for _, key in ipairs({key_job_blocks, key_job_offsets, key_job_outcomes, key_job_members, key_job_awaited}) do
+for _, key in ipairs({key_job_blocks, key_job_offsets, key_job_members, key_job_awaited}) do
   moves[#moves + 1] = {key(staged), key(job)}
 end
+moves[#moves + 1] = {key_job_outcomes(staged, 0), key_job_outcomes(job, 0)}
 local stages = stages_of(job)
 for page = 0, math.floor(facts(job).total / PAGE_ITEMS) do
   moves[#moves + 1] = {key_job_groups(staged, page), key_job_groups(job, page)}

@@ -4,6 +4,6 @@ local job, stage = ARGV[1], ARGV[2]
 for at = 4, #ARGV, 2 do
   pass(job, stage, ARGV[at], 1)
   redis.call('EXPIRE', key_job_passed(job, stage, math.floor(ARGV[at] / PAGE_ITEMS)), ARGV[3])
-  redis.call('HSET', key_job_outcomes(job), ARGV[at], ARGV[at + 1])
+  redis.call('HSET', key_job_outcomes(job, 0), ARGV[at], ARGV[at + 1])
 end
-redis.call('EXPIRE', key_job_outcomes(job), ARGV[3])
+redis.call('EXPIRE', key_job_outcomes(job, 0), ARGV[3])

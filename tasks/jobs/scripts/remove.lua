@@ -9,13 +9,14 @@ for _, id in ipairs(redis.call('SMEMBERS', key_job_chunks(job))) do
 end
 if redis.call('EXISTS', key_job(job)) == 1 then
   local stages, about = stages_of(job), facts(job)
+  for part = 0, part_of(job, about.total) do redis.call('UNLINK', key_job_outcomes(job, part)) end
   for _, stage in ipairs(stages) do redis.call('UNLINK', key_job_pending(job, stage.name)) end
   for page = math.floor(about.trimmed / PAGE_ITEMS), math.floor(about.total / PAGE_ITEMS) do
     redis.call('UNLINK', key_job_groups(job, page))
     for _, stage in ipairs(stages) do redis.call('UNLINK', key_job_passed(job, stage.name, page)) end
   end
 end
-redis.call('UNLINK', key_job(job), key_job_blocks(job), key_job_offsets(job), key_job_outcomes(job), key_job_parts(job),
+redis.call('UNLINK', key_job(job), key_job_blocks(job), key_job_offsets(job), key_job_parts(job),
   key_job_settled(job), key_job_carry(job), key_job_members(job), key_job_awaited(job), key_job_reasons(job), key_job_workers(job),
   key_job_deaths(job), key_job_attempts(job), key_job_chunks(job), key_job_events(job))
 redis.call('ZREM', key_jobs(), job)

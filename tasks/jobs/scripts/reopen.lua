@@ -27,14 +27,14 @@ end
 local part_items = facts(job).part_items
 for at = 3, #ARGV, 4 do
   local index, status = ARGV[at], ARGV[at + 1]
-  local here = redis.call('HGET', key_job_outcomes(job), index)
+  local here = redis.call('HGET', key_job_outcomes(job, part_of(job, index)), index)
   if status ~= '' and here ~= '' and (here or part_items > 0) then
     redis.call('HINCRBY', key_job(job), status == 'ok' and 'ok' or 'failed', -1)
     if status ~= 'ok' then redis.call('HINCRBY', key_job_reasons(job), ARGV[at + 2], -1) end
     if ARGV[at + 3] == '1' then redis.call('HINCRBY', key_job(job), 'cached', -1) end
     if part_items > 0 then
-      local part = math.floor(index / part_items)
-      redis.call('HSET', key_job_outcomes(job), index, '') -- hides what the part's file has
+      local part = part_of(job, index)
+      redis.call('HSET', key_job_outcomes(job, part_of(job, index)), index, '') -- hides what the part's file has
       redis.call('HINCRBY', key_job_settled(job), part, -1)
       if pass(job, PARTS, part, 0) == 1 then
         local file = redis.call('HGET', key_job_parts(job), part)
@@ -42,7 +42,7 @@ for at = 3, #ARGV, 4 do
         redis.call('HINCRBY', key_job(job), 'merged', -1)
       end
     else
-      redis.call('HDEL', key_job_outcomes(job), index)
+      redis.call('HDEL', key_job_outcomes(job, part_of(job, index)), index)
     end
   end
   for _, key in ipairs({key_job_carry(job), key_job_deaths(job), key_job_attempts(job)}) do redis.call('HDEL', key, index) end
