@@ -1,14 +1,30 @@
 """What a task may ask of the process that runs it. `workers` implements it; `tasks` never imports `workers`."""
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from redis import Redis
+
+from tasks.apis.call import Ask
 
 if TYPE_CHECKING:  # the runner publishes through the application, whose tasks know this module
     from tasks.jobs.run import Runner
 
 T = TypeVar("T")
+
+
+class Calls(Protocol):
+    """Calls of outside APIs, on the process's one asyncio loop."""
+
+    @property
+    def ask(self) -> Ask:
+        """To be awaited on that loop."""
+
+    def run_each(
+        self, work: Sequence[Coroutine[Any, Any, T]], is_cancelled: Callable[[], bool]
+    ) -> Iterator[list[tuple[int, T | BaseException, float]]]:
+        """Run all at once; give pages of (index, result or what was raised, seconds) as they come, every index once.
+        When the work is no longer wanted, what is still under way is cancelled."""
 
 
 class Runtime(Protocol):

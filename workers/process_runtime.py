@@ -3,9 +3,6 @@
 All is built on first use, in the process that uses it: a prefork child must not inherit a loop or a socket.
 """
 
-import asyncio
-import os
-import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -14,6 +11,7 @@ from redis import Redis
 from tasks.jobs.core import JobCore
 from tasks.jobs.run import Runner
 from tasks.registry import Worker
+from workers.loop import Loop
 
 T = TypeVar("T")
 
@@ -27,9 +25,7 @@ class ProcessRuntime:
         self._core = core
         self._worker = worker
         self._runner: Runner | None = None
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._loop_pid = 0
+        self._loop = Loop()
 
     @property
     def runner(self) -> Runner:
@@ -38,16 +34,4 @@ class ProcessRuntime:
         return self._runner
 
     def run_async(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
-        try:
-            return future.result(timeout_s)
-        except TimeoutError:
-            future.cancel()
-            raise
-
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None or self._loop_pid != os.getpid():
-                self._loop, self._loop_pid = asyncio.new_event_loop(), os.getpid()
-                threading.Thread(target=self._loop.run_forever, name="asyncio", daemon=True).start()
-            return self._loop
+        return self._loop.run(work, timeout_s)

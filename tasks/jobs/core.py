@@ -28,6 +28,7 @@ from tasks.jobs.store import Store
 from tasks.jobs.submit import Door
 from tasks.jobs.values import Values
 from tasks.registry import Registry, Worker
+from tasks.runtime import Calls
 from tasks.scoring.kind import Score
 from tasks.simulated.kind import Simulated
 
@@ -51,11 +52,11 @@ class JobCore:
     door: Door
     results: Results
 
-    def runner(self, worker: Worker) -> Runner:
-        """What a worker process runs its chunks with."""
+    def runner(self, worker: Worker, calls: Calls | None = None) -> Runner:
+        """What a worker process runs its chunks with; without `calls` it cannot ask APIs."""
         return Runner(
             self.ledger, self.store, self.payloads, self.outcomes, Values(self.storage), self.cache, self.kinds,
-            self.dispatcher, worker.name, f"{worker.name}/{worker.incarnation}", worker.queues[0], worker.pool,
+            self.dispatcher, calls, worker.name, f"{worker.name}/{worker.incarnation}", worker.queues[0], worker.pool,
         )  # fmt: skip
 
     def recovery(self, who: str) -> Recovery:

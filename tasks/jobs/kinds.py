@@ -5,10 +5,12 @@ A kind is a small room of its own (`tasks/simulated`, ...). It knows nothing of 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel
 
+from config.queues import Priority
+from tasks.apis.call import Ask
 from tasks.errors import UnknownKind
 from tasks.jobs.model import Result, Stage
 
@@ -67,6 +69,14 @@ class Kind(Protocol[SpecT, ItemT]):
 
     def run(self, context: Context, spec: SpecT, batch: Sequence[Work[ItemT]]) -> Sequence[Result]:
         """One result for each item, in order. Raises Retryable or Permanent when the whole batch failed."""
+
+
+@runtime_checkable
+class AsyncKind(Kind[SpecT, ItemT], Protocol[SpecT, ItemT]):
+    """A kind whose items ask an API: all of a chunk are in flight together, and each is committed when it is there."""
+
+    async def run_one(self, ask: Ask, spec: SpecT, work: Work[ItemT], job: str, priority: Priority) -> Result:
+        """The result of one item. Raises what went wrong with it."""
 
 
 class Kinds:

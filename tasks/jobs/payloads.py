@@ -13,6 +13,7 @@ from redis import Redis
 from redis.client import Pipeline
 
 from config import keys
+from config.queues import Priority
 from tasks.jobs.storage import Storage, folder_name, is_stored, items_path
 from tasks.jobs.values import Values
 
@@ -37,6 +38,7 @@ class Recipe:
     fill: float | None
     """The score of a failed item."""
     item_deadline_s: float | None
+    priority: Priority = "normal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Payloads:
         as far as they exist. All in one round trip, and one read for each run of stored items."""
         pipeline = self._state.pipeline(transaction=False)
         for job in unknown:
-            pipeline.hmget(keys.job(job), ["kind", "spec", "cache", "on_error", "item_deadline_s"])
+            pipeline.hmget(keys.job(job), ["kind", "spec", "cache", "on_error", "item_deadline_s", "priority"])
         for each in wanted:
             self._ask(pipeline, each)
             pipeline.hmget(keys.job_carry(each.job), [str(index) for index in each.indices])
@@ -79,7 +81,7 @@ class Payloads:
         replies = iter(pipeline.execute())
         recipes = {}
         for job in unknown:
-            kind, spec, cache, on_error, item_deadline_s = next(replies)
+            kind, spec, cache, on_error, item_deadline_s, priority = next(replies)
             if kind and spec:
                 fill = json.loads(on_error or "null")
                 recipes[job] = Recipe(
@@ -89,6 +91,7 @@ class Payloads:
                     cache or "use",
                     fill["fill"] if isinstance(fill, dict) else None,
                     float(item_deadline_s) if item_deadline_s else None,
+                    priority or "normal",
                 )
         work: list[Loaded] = []
         for each in wanted:

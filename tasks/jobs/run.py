@@ -1,4 +1,4 @@
-"""Running chunks in a worker: take, claim, look up, compute, commit; and taking more while there is more.
+"""Running chunks in a worker: taking them, reading their items, and taking more while there is more.
 
 Nothing here blocks on another worker. What another chunk computes is parked with its claim and comes back later.
 """
@@ -6,77 +6,50 @@ Nothing here blocks on another worker. What another chunk computes is parked wit
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
-from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
-
-from tasks.errors import AssayError, Retryable, StorageUnavailable, StoredFileMissing
-from tasks.jobs.cache import Answer, Cache, request_hash
+from tasks.errors import StoredFileMissing
+from tasks.jobs.batch import BatchRunner, Entry, group_stage_after
+from tasks.jobs.cache import Cache, request_hash
 from tasks.jobs.dispatch import Dispatcher
-from tasks.jobs.kinds import Context, Kind, Kinds, Work
-from tasks.jobs.ledger import PARTS, Chunk, Ledger, Settled
-from tasks.jobs.model import ACTIVE, ItemError, Result, Stage
-from tasks.jobs.outcome import checked, retry_later, settle
+from tasks.jobs.kinds import AsyncKind, Kind, Kinds, Work
+from tasks.jobs.ledger import PARTS, Chunk, Ledger
+from tasks.jobs.model import ItemError, Result
+from tasks.jobs.outcome import settle
 from tasks.jobs.outcomes import Outcomes
+from tasks.jobs.patience import patiently
 from tasks.jobs.payloads import Payloads, Recipe, Wanted
-from tasks.jobs.storage import folder_name, is_stored
+from tasks.jobs.storage import is_stored
 from tasks.jobs.store import Store
-from tasks.jobs.values import Values, split
+from tasks.jobs.values import Values
+from tasks.runtime import Calls
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 Known = tuple[Recipe, Kind[Any, Any], Any]
 
 #: Seconds a task goes on taking chunks before it makes room, so that a worker told to stop soon does.
 ADOPT_S = 2.0
-#: Times an item is tried when its failure may pass, and the first pause between; the pause doubles.
-MOST_ATTEMPTS = 3
-FIRST_RETRY_S = 0.5
-#: Seconds between two looks at whether a running batch's jobs are over.
-CANCEL_LOOK_S = 0.25
-#: What Redis answers when it is there but cannot do it now.
-PASSING = ("MISCONF", "LOADING", "OOM", "READONLY", "BUSY ", "NOSCRIPT", "MASTERDOWN")
-#: Bytes of outcomes in one commit, about.
-COMMIT_BYTES = 512 * 1024
-#: Items in one commit: 500 take Redis up to 13 ms on a slow machine.
-COMMIT_ITEMS = 200
 #: Seconds it may take to move one part.
 MOVE_TIMEOUT_S = 300.0
 #: Jobs whose spec a process remembers.
 MOST_KNOWN = 1000
-#: Seconds between two tries while Redis is away.
-REDIS_RETRY_S = 0.5
-
-
-@dataclass(slots=True)
-class Entry:
-    """One item of the chunks at hand."""
-
-    chunk: Chunk
-    payload: dict[str, Any]
-    work: Work[Any]
-    request: str
-    """Hash of what determines the answer; empty when it is not cached."""
-    key: Mapping[str, Any] | None
-    recipe: Recipe
 
 
 class Runner:
     def __init__(
         self, ledger: Ledger, store: Store, payloads: Payloads, outcomes: Outcomes, values: Values, cache: Cache,
-        kinds: Kinds, dispatcher: Dispatcher, worker: str, incarnation: str, queue: str, pool: str,
+        kinds: Kinds, dispatcher: Dispatcher, calls: Calls | None, worker: str, incarnation: str, queue: str, pool: str,
     ) -> None:  # fmt: skip
+        self._batches = BatchRunner(ledger, store, cache, values, calls, worker)
         self._ledger = ledger
         self._store = store
         self._payloads = payloads
         self._outcomes = outcomes
-        self._values = values
-        self._cache = cache
         self._kinds = kinds
         self._dispatcher = dispatcher
         self._worker = worker
@@ -124,7 +97,7 @@ class Runner:
         known = self._known.get(chunks[0].job)
         stages = list(known[1].stages(known[2])) if known else []
         for chunk in chunks:
-            onward = replace(failure, next=_group_stage_after(stages, chunk.stage))
+            onward = replace(failure, next=group_stage_after(stages, chunk.stage))
             settled = [settle(index, {}, onward, 1, 0.0, self._worker) for index in chunk.items]
             patiently(partial(self._ledger.commit, chunk, self._worker, 0.0, settled, over=True))
         return {stage.pool for stage in stages}
@@ -143,15 +116,16 @@ class Runner:
         stages = list(kind.stages(spec))
         pools = {stage.name: stage.pool for stage in stages}
         is_grouped = any(stage.grouped and stage.name == chunks[0].stage for stage in stages)
-        size = max(1, len(entries) if is_grouped else kind.batch_items(spec))  # a group is never divided
+        is_whole = is_grouped or isinstance(kind, AsyncKind)  # a group is never divided; calls have limits of their own
+        size = max(1, len(entries) if is_whole else kind.batch_items(spec))
         onward: set[str] = set()
         for start in range(0, max(1, len(entries)), size):
             batch = entries[start : start + size]
             later = {entry.chunk.id for entry in entries[start + size :]}
             ending = [chunk for chunk in chunks if chunk.id not in later]
             chunks = [chunk for chunk in chunks if chunk.id in later]
-            settled = self._run_batch(kind, spec, batch, ending)
-            onward |= {pools[each.next] for each in settled if each.next in pools}
+            reached = self._batches.run(self.incarnation, kind, spec, batch, ending)
+            onward |= {pools[stage] for stage in reached if stage in pools}
         return onward | ({"cpu"} if stored else set())
 
     def _move_parts(self, chunks: Sequence[Chunk]) -> set[str]:
@@ -190,178 +164,3 @@ class Runner:
                 request = request_hash(kind.name, chunk.stage, key) if key is not None else ""
                 entries.append(Entry(chunk, payload, Work(index, item, carry, attempts), request, key, recipe))
         return known, entries
-
-    def _run_batch(
-        self, kind: Kind[Any, Any], spec: Any, batch: Sequence[Entry], ending: Sequence[Chunk]
-    ) -> list[Settled]:
-        """Claim, look up, compute and commit one engine batch; `ending` chunks are over with it."""
-        run = self._begin(kind, spec, batch)
-        found = self._look_up(kind, run)
-        fresh: dict[str, Entry] = {}
-        for entry in run:  # equal requests in one batch are computed once
-            if entry.request not in found:
-                fresh.setdefault(entry.request or f"{entry.chunk.id}:{entry.work.index}", entry)
-        started = time.monotonic()
-        results = self._compute(kind, spec, list(fresh.values()))
-        seconds = time.monotonic() - started
-        by_request = dict(zip(fresh, results, strict=True))
-        self._keep(kind, spec, fresh, by_request)
-        latency_ms = 1000 * seconds / max(1, len(fresh))
-        stages = list(kind.stages(spec))
-        settled: dict[str, list[Settled]] = {}
-        for entry in run:
-            name = entry.request or f"{entry.chunk.id}:{entry.work.index}"
-            hit = found.get(entry.request)
-            settled.setdefault(entry.chunk.id, []).append(
-                self._settle(
-                    entry,
-                    self._directed(kind, spec, stages, entry, hit or by_request[name]),
-                    0.0 if hit else latency_ms,
-                )
-            )
-        self._commit(batch, ending, settled, seconds / max(1, len(fresh)), run)
-        return [each for group in settled.values() for each in group]
-
-    def _begin(self, kind: Kind[Any, Any], spec: Any, batch: Sequence[Entry]) -> list[Entry]:
-        grouped: dict[str, list[Entry]] = {}
-        for entry in batch:
-            grouped.setdefault(entry.chunk.id, []).append(entry)
-        ordered = [entry for entries in grouped.values() for entry in entries]
-        if not ordered:
-            return []
-        verdicts = patiently(
-            lambda: self._ledger.begin(
-                self.incarnation,
-                ordered[0].chunk.token,
-                min([kind.timeout_s(spec), *filter(None, (entry.recipe.item_deadline_s for entry in ordered))]),
-                [(chunk, [(e.work.index, e.request) for e in entries]) for chunk, entries in grouped.items()],
-            )
-        )
-        return [entry for entry, verdict in zip(ordered, verdicts, strict=True) if verdict == "r"]
-
-    def _look_up(self, kind: Kind[Any, Any], entries: Sequence[Entry]) -> dict[str, Result]:
-        """Once more after winning the claims: their last owner may have stored the answer just before."""
-        asked = dict.fromkeys(entry.request for entry in entries if entry.request and entry.recipe.cache == "use")
-        return self._cache.get(kind.name, list(asked)) if asked else {}
-
-    def _keep(self, kind: Kind[Any, Any], spec: Any, fresh: Mapping[str, Entry], results: Mapping[str, Result]) -> None:
-        answers = {
-            entry.request: Answer(
-                results[name], entry.chunk.stage, entry.key, str(entry.payload.get("id") or ""), kind.labels(spec)
-            )
-            for name, entry in fresh.items()
-            if entry.key is not None and results[name].error is None
-        }
-        if answers:
-            self._cache.put(kind.name, answers)
-
-    def _compute(self, kind: Kind[Any, Any], spec: Any, entries: Sequence[Entry]) -> Sequence[Result]:
-        if not entries:
-            return []
-        context = Context(entries[0].chunk.stage, self._worker, self._cancel_check({e.chunk.job for e in entries}))
-        try:
-            results = kind.run(context, spec, [entry.work for entry in entries])
-        except AssayError as error:
-            failure = ItemError(type(error).__name__, str(error), isinstance(error, Retryable))
-        except Exception as error:  # a kind's own bug is its items' outcome, with its reason, not our end
-            log.exception("%s failed on a batch of %d", kind.name, len(entries))
-            failure = ItemError("internal_error", f"{type(error).__name__}: {error}")
-        else:
-            if len(results) == len(entries):
-                return [checked(result) for result in results]
-            failure = ItemError("internal_error", f"{kind.name} gave {len(results)} results for {len(entries)} items.")
-        return [Result(error=failure)] * len(entries)
-
-    def _directed(
-        self, kind: Kind[Any, Any], spec: Any, stages: Sequence[Stage], entry: Entry, result: Result
-    ) -> Result:
-        """The result with where its item goes: a failed one goes on to its group, which must not wait for it."""
-        stage = entry.chunk.stage
-        if result.error is None:
-            return replace(result, next=kind.onward(spec, stage, result))
-        can_retry = not any(
-            each.grouped and each.name == stage for each in stages
-        )  # a group is retried whole or not at all
-        error = replace(result.error, retryable=result.error.retryable and can_retry)
-        return replace(result, error=error, next=_group_stage_after(stages, stage))
-
-    def _settle(self, entry: Entry, result: Result, latency_ms: float) -> Settled:
-        attempts = entry.work.attempts + 1
-        fill = entry.recipe.fill
-        settled = settle(entry.work.index, entry.payload, result, attempts, latency_ms, self._worker, fill)
-        if result.error and result.error.retryable and attempts < MOST_ATTEMPTS:
-            return retry_later(settled, FIRST_RETRY_S * 2 ** (attempts - 1), attempts)
-        return settled
-
-    def _commit(
-        self,
-        batch: Sequence[Entry],
-        ending: Sequence[Chunk],
-        settled: dict[str, list[Settled]],
-        seconds_each: float,
-        run: Sequence[Entry],
-    ) -> None:
-        """All chunks of a batch in one round trip. May be repeated after a lost reply: counting is idempotent."""
-        chunks = {entry.chunk.id: entry.chunk for entry in batch} | {chunk.id: chunk for chunk in ending}
-        over = {chunk.id for chunk in ending}
-
-        short = {
-            name: patiently(
-                partial(self._values.shortened, folder_name(chunks[name].job, chunks[name].layout), results)
-            )
-            for name, results in settled.items()
-        }
-
-        def commit() -> None:
-            pipeline = self._ledger.state.pipeline(transaction=False)
-            for name, chunk in chunks.items():
-                released = [entry.request for entry in run if entry.chunk.id == name and entry.request]
-                *first, last = split(short.get(name, []), COMMIT_BYTES, COMMIT_ITEMS)
-                for page in first:
-                    self._ledger.commit(chunk, self._worker, seconds_each * len(page), page, client=pipeline)
-                self._ledger.commit(
-                    chunk, self._worker, seconds_each * len(last), last, released, name in over, pipeline
-                )
-            pipeline.execute()
-
-        patiently(commit)
-
-    def _cancel_check(self, jobs: set[str]) -> Callable[[], bool]:
-        looked_at, answer = time.monotonic(), False
-
-        def is_cancelled() -> bool:
-            nonlocal looked_at, answer
-            if not answer and time.monotonic() - looked_at > CANCEL_LOOK_S:
-                looked_at = time.monotonic()
-                try:
-                    answer = not any(state in ACTIVE for state in self._store.states(sorted(jobs)))
-                except RedisError as error:  # the batch goes on; its commit will wait
-                    log.debug("cannot tell whether the work is still wanted: %s", error)
-            return answer
-
-        return is_cancelled
-
-
-def _group_stage_after(stages: Sequence[Stage], stage: str) -> str:
-    """The grouped stage that an item of this stage is still to reach; empty when there is none."""
-    names = [each.name for each in stages]
-    later = stages[names.index(stage) + 1 :] if stage in names else ()
-    return next((each.name for each in later if each.grouped), "")
-
-
-def patiently(call: Callable[[], T]) -> T:
-    """The call's answer, however long Redis or the storage is away. Every call made so may be repeated."""
-    told = False
-    while True:
-        try:
-            return call()
-        except (ConnectionError, TimeoutError, StorageUnavailable) as error:
-            reason: Exception = error
-        except ResponseError as error:  # inside a script it comes with a prefix
-            if not any(word in str(error) for word in PASSING):
-                raise
-            reason = error
-        if not told:
-            log.warning("this worker waits: %s", reason)
-            told = True
-        time.sleep(REDIS_RETRY_S)

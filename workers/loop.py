@@ -1,0 +1,92 @@
+"""The one asyncio loop of a process, and running coroutines on it from the threads that do the process's tasks."""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+#: Seconds between two looks at whether the work is still wanted.
+LOOK_S = 0.25
+#: Results that come within this of each other are handed on together: each page is a commit.
+PAGE_S = 0.02
+
+
+class Loop:
+    """Started on first use, in the process that uses it: a prefork child must not inherit one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
+
+    def get(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():
+                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+                threading.Thread(target=self._loop.run_forever, name="asyncio", daemon=True).start()
+            return self._loop
+
+    def run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self.get())
+        try:
+            return future.result(timeout_s)
+        except TimeoutError:
+            future.cancel()
+            raise
+
+    def run_each(
+        self, work: Sequence[Coroutine[Any, Any, T]], is_cancelled: Callable[[], bool]
+    ) -> Iterator[list[tuple[int, T | BaseException, float]]]:
+        """See tasks.runtime.Calls."""
+        ended: SimpleQueue[tuple[int, T | BaseException, float]] = SimpleQueue()
+        loop = self.get()
+        tasks: list[asyncio.Task[None]] = []
+
+        async def one(index: int, coroutine: Coroutine[Any, Any, T]) -> None:
+            started = time.monotonic()
+            try:
+                outcome: T | BaseException = await coroutine
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # handed on as it is
+                outcome = error
+            ended.put((index, outcome, time.monotonic() - started))
+
+        def start() -> None:
+            tasks.extend(loop.create_task(one(index, coroutine)) for index, coroutine in enumerate(work))
+
+        loop.call_soon_threadsafe(start)
+        left, last = len(work), 0.0
+        try:
+            while left:
+                page = _drain(ended, LOOK_S)
+                if page:
+                    if (pause_s := last + PAGE_S - time.monotonic()) > 0:
+                        time.sleep(pause_s)
+                        page += _drain(ended, 0)
+                    left, last = left - len(page), time.monotonic()
+                    yield page
+                if left and is_cancelled():
+                    loop.call_soon_threadsafe(_cancel, tasks)
+        finally:
+            if left:  # whoever read the pages gave up
+                loop.call_soon_threadsafe(_cancel, tasks)
+
+
+def _drain(queue: "SimpleQueue[T]", wait_s: float) -> list[T]:
+    """All that is there; waits for the first."""
+    page: list[T] = []
+    try:
+        page.append(queue.get(timeout=wait_s) if wait_s else queue.get_nowait())
+        while True:
+            page.append(queue.get_nowait())
+    except Empty:
+        return page
+
+
+def _cancel(tasks: "Sequence[asyncio.Task[None]]") -> None:
+    for task in tasks:
+        task.cancel()
