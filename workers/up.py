@@ -158,6 +158,16 @@ def announce_when_ready(settings: Settings, cache: str, folder: Path) -> Callabl
     return tick
 
 
+#: A job to try: one right answer, one wrong.
+_EXAMPLE = json.dumps(
+    {
+        "kind": "score",
+        "spec": {"scorers": [{"name": "numeric_match"}]},
+        "items": [{"response": "It is 2 + 3 = 5.", "reference": "5"}, {"response": "6", "reference": "5"}],
+    }
+)
+
+
 def _welcome(settings: Settings, cache: str, folder: Path, queues: list[str], seconds: float) -> str:
     api = f"http://{settings.host}:{settings.port}"
     return f"""
@@ -169,7 +179,7 @@ Assay is up ({seconds:.0f} s).
   Queues     {", ".join(queues)}
   Redis      {redact(settings.redis_url)} (state), {redact(cache)} (cache); data in {folder}/
 
-Try:  curl {api}/v1/workers
+Try:  curl '{api}/v1/jobs?wait=10' -H 'Content-Type: application/json' -d '{_EXAMPLE}'
 
 In other terminals: . {folder}/env points commands at this system. Ctrl-C stops everything.
 """
