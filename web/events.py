@@ -135,7 +135,7 @@ class _Stream:
         return _format(kind, data, name)
 
     def _is_active(self) -> bool:
-        return self._shared.core.store.states([self._job.id])[0] in (*ACTIVE, "finishing")
+        return self._shared.core.store.states([self._job.id])[0] in ACTIVE
 
 
 def _format(kind: str, data: dict[str, Any], name: str = "") -> bytes:
@@ -148,7 +148,8 @@ def _is_gone(client: socket.socket | None) -> bool:
     if client is None:
         return False
     try:
-        readable, _, _ = select.select([client], [], [], 0)
-        return bool(readable) and client.recv(1, socket.MSG_PEEK) == b""
+        look = select.poll()  # select() knows only the first 1,024 descriptors
+        look.register(client, select.POLLIN)
+        return bool(look.poll(0)) and client.recv(1, socket.MSG_PEEK) == b""
     except (OSError, ValueError):
         return True

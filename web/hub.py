@@ -10,6 +10,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from config import keys
+from tasks.jobs.results import streams
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class Hub:
                 continue
             away = False
             with self._lock:
-                for key, entries in reply or ():
+                for key, entries in streams(reply):
                     self._hand_out(jobs[key], entries)
 
     def _hand_out(self, job: str, entries: list[Event]) -> None:

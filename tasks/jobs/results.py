@@ -67,7 +67,7 @@ class Results:
                 events = self._state.xread({keys.job_events(job): last}, block=int(min(_BLOCK_MS, 1000 * left_s)) or 1)
             except TimeoutError:
                 events = None
-            entries = [entry for _, page in _streams(events) for entry in page]
+            entries = [entry for _, page in streams(events) for entry in page]
             if entries:
                 last = entries[-1][0]
             if not entries or any(fields["event"] in _ENDS for _, fields in entries):
@@ -79,7 +79,7 @@ class Results:
         if not self._state.exists(keys.job(job)):
             raise UnknownJob(f"There is no job {job!r}; it may have expired.")
         found = self._state.xread({keys.job_events(job): after}, block=block_ms)
-        return [(name, fields) for _, entries in _streams(found) for name, fields in entries]
+        return [(name, fields) for _, entries in streams(found) for name, fields in entries]
 
     def _with_unfinished(self, job: Job, page: list[tuple[int, str | None]]) -> list[tuple[int, str | None]]:
         """The page with an outcome for every item: the job is over, and will bring no other."""
@@ -97,7 +97,7 @@ class Results:
         ]
 
 
-def _streams(reply: Any) -> list[tuple[str, list[tuple[str, dict[str, str]]]]]:
+def streams(reply: Any) -> list[tuple[str, list[tuple[str, dict[str, str]]]]]:
     """XREAD's reply is a list under RESP2 and a dict of lists of lists under RESP3."""
     if not reply:
         return []
