@@ -13,6 +13,7 @@ from tasks.jobs.model import Job, JobRequest
 from tasks.jobs.recovery import Recovery
 from tasks.jobs.run import Runner
 from tasks.registry import Pool, Worker
+from tests.programs import wait_until
 
 
 @dataclass
@@ -74,6 +75,17 @@ class Fleet:
         for _ in range(4):
             for hand in hands:
                 hand.work()
+
+    def finish(self, job: str, *hands: Hand) -> Job:
+        """All of them work until the job is over, however slow the machine is."""
+
+        def look() -> bool:
+            for hand in hands:
+                hand.work()
+            return not self.job(job).is_active
+
+        wait_until(look, "the job ends", 100)
+        return self.job(job)
 
     def tick(self) -> None:
         """A round of recovery, whoever ticked last."""

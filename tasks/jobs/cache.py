@@ -14,9 +14,12 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from config import keys
+from tasks import quick_json
 from tasks.jobs.model import Result
 
 log = logging.getLogger(__name__)
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 #: Keys looked up in one command: 300,000 at once stall Redis for everybody, 1,000 do not.
 PAGE = 1000
@@ -39,7 +42,7 @@ class Answer:
 
 def canonical(value: Any) -> str:
     """The same text for the same meaning, whatever the order of keys."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _CANONICAL.encode(value)
 
 
 def request_hash(kind: str, stage: str, key: Mapping[str, Any]) -> str:
@@ -70,7 +73,7 @@ class Cache:
             pipeline.set(keys.cached(kind, request), _write(answer), ex=self._lifetime_s)
             if answer.item:
                 asked = keys.asked(kind, answer.stage, answer.item)
-                pipeline.lpush(asked, json.dumps({"request": request, "key": shortened(answer.key)}))
+                pipeline.lpush(asked, quick_json.write({"request": request, "key": shortened(answer.key)}))
                 pipeline.ltrim(asked, 0, ASKED_KEPT - 1)
                 pipeline.expire(asked, self._lifetime_s)
         try:
@@ -83,7 +86,7 @@ class Cache:
 
     def asked(self, kind: str, stage: str, item: str) -> list[dict[str, Any]]:
         """Request hash and key of the last answers that were stored for an item of this id, newest first."""
-        return [json.loads(each) for each in self._redis.lrange(keys.asked(kind, stage, item), 0, -1)]
+        return [quick_json.read(each) for each in self._redis.lrange(keys.asked(kind, stage, item), 0, -1)]
 
     def size(self) -> dict[str, int]:
         """Answers by estimate of the server, and the memory it uses."""
@@ -100,7 +103,7 @@ class Cache:
                 doomed = [
                     name
                     for name, value in zip(page, values, strict=True)
-                    if value and labels.items() <= json.loads(value).get("labels", {}).items()
+                    if value and labels.items() <= quick_json.read(value).get("labels", {}).items()
                 ]
             if doomed:
                 removed += int(self._redis.unlink(*doomed))
@@ -121,11 +124,11 @@ def _write(answer: Answer) -> str:
     result = answer.result
     assert result.error is None, "failures are never cached"
     body = {"score": result.score, "parts": result.parts, "value": result.value, "labels": dict(answer.labels) or None}
-    return json.dumps({name: value for name, value in body.items() if value is not None})
+    return quick_json.write({name: value for name, value in body.items() if value is not None})
 
 
 def _read(text: str | bytes) -> Result:
-    body = json.loads(text)
+    body = quick_json.read(text)
     body.pop("labels", None)
     return Result(**body, cached=True)
 

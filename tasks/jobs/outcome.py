@@ -1,9 +1,9 @@
 """Between a kind's result and what the ledger keeps: the outcome of an item, as the line of JSON a client reads."""
 
-import json
 import math
 from typing import Any
 
+from tasks import quick_json
 from tasks.jobs.ledger import Settled
 from tasks.jobs.model import ItemError, Result
 
@@ -38,7 +38,7 @@ def settle(
 
 def retry_later(settled: Settled, delay_s: float, attempts: int) -> Settled:
     """Not an outcome yet: the item is pending again after the delay, unless its own deadline passes first."""
-    row = json.loads(settled.outcome)
+    row = quick_json.read(settled.outcome)
     row["status"], row["error"]["retryable"] = "timed_out", True
     row["error"]["message"] = (
         f"Its deadline passed after {attempts} tries; the last one said: {row['error']['message']}"
@@ -63,12 +63,12 @@ def is_complete(line: str) -> bool:
 
 
 def is_ok(line: str) -> bool:
-    return bool(json.loads(line)["status"] == "ok")
+    return bool(quick_json.read(line)["status"] == "ok")
 
 
 def completed(line: str, index: int, payload: dict[str, Any], fill: float | None) -> str:
     """An outcome with all that a client reads in it."""
-    known = json.loads(line)
+    known = quick_json.read(line)
     error = known.get("error")
     failure = ItemError(**error) if error else None
     result = Result(known.get("score"), error=failure, timed_out=known["status"] == "timed_out")
@@ -79,7 +79,7 @@ def completed(line: str, index: int, payload: dict[str, Any], fill: float | None
 def unfinished(index: int, payload: dict[str, Any], status: str, message: str, fill: float | None) -> str:
     """What an item without an outcome reads as once its job is over."""
     error = {"type": status, "message": message, "retryable": True}
-    return completed(json.dumps({"status": status, "error": error}), index, payload, fill)
+    return completed(quick_json.write({"status": status, "error": error}), index, payload, fill)
 
 
 def _row(
@@ -112,4 +112,4 @@ def _row(
 def _write(row: dict[str, Any], has_names: bool) -> str:
     if not has_names:
         row = {name: value for name, value in row.items() if name not in ("index", "id", "group_id")}
-    return json.dumps(row, separators=(",", ":"), allow_nan=False)
+    return quick_json.write(row)

@@ -14,6 +14,7 @@ from redis.client import Pipeline
 
 from config import keys
 from config.queues import Priority
+from tasks import quick_json
 from tasks.jobs.storage import Storage, folder_name, is_stored, items_path
 from tasks.jobs.values import Values
 
@@ -63,7 +64,7 @@ class Payloads:
         """Into Redis, before the job exists; lapses if it never does."""
         pipeline = self._state.pipeline(transaction=False)
         for block in range(0, len(items), BLOCK_ITEMS):
-            body = json.dumps(items[block : block + BLOCK_ITEMS], separators=(",", ":"))
+            body = quick_json.write(items[block : block + BLOCK_ITEMS])
             pipeline.hset(keys.job_blocks(job), str(block // BLOCK_ITEMS), body)
         pipeline.expire(keys.job_blocks(job), STAGING_S)
         pipeline.execute()
@@ -118,7 +119,9 @@ class Payloads:
         return self._answer(iter(pipeline.execute()), each)
 
     def _carry(self, wanted: Wanted, line: str) -> dict[str, Any]:
-        return cast(dict[str, Any], json.loads(self._values.resolved(folder_name(wanted.job, wanted.layout), line)))
+        return cast(
+            dict[str, Any], quick_json.read(self._values.resolved(folder_name(wanted.job, wanted.layout), line))
+        )
 
     def _ask(self, pipeline: Pipeline, wanted: Wanted) -> None:
         if is_stored(wanted.layout):
@@ -135,14 +138,14 @@ class Payloads:
                 lines = self._lines(wanted, cast(str, next(replies)))
                 for index, line in enumerate(lines, first * BLOCK_ITEMS):
                     if index in asked:
-                        found[index] = json.loads(line)
+                        found[index] = quick_json.read(line)
             return found
         size = _block_items(wanted.layout)
         return {
             index: item
             for block, body in zip(_blocks(wanted), next(replies), strict=True)
             if body
-            for index, item in enumerate(json.loads(body), block * size)
+            for index, item in enumerate(quick_json.read(body), block * size)
             if index in asked
         }
 

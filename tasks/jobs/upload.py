@@ -2,7 +2,6 @@
 thousand. Nothing of it counts before the job is created, and what is given up is swept away."""
 
 import hashlib
-import json
 import math
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -14,6 +13,7 @@ from pydantic_core import from_json
 from redis import Redis
 
 from config import keys
+from tasks import quick_json
 from tasks.errors import InvalidLine
 from tasks.jobs.ledger import PAGE_ITEMS, Ledger
 from tasks.jobs.payloads import BLOCK_ITEMS, OFFSET_DIGITS, STAGING_S
@@ -93,7 +93,7 @@ class Upload:
         """An item without a group is a group of its own."""
         numbers = []
         for index, line in enumerate(page, self.total):
-            group = json.loads(line).get("group_id")
+            group = quick_json.read(line).get("group_id")
             numbers.append(index if group is None else self._groups.setdefault(str(group), index))
         self._ledger.enroll(self.name, self.total, numbers, STAGING_S)
 
@@ -137,4 +137,4 @@ def _pages(lines: Iterator[bytes], size: int) -> Iterator[list[bytes]]:
 
 
 def as_lines(items: Iterable[dict[str, Any]]) -> Iterator[bytes]:
-    return (json.dumps(item, separators=(",", ":"), ensure_ascii=False).encode() for item in items)
+    return (quick_json.write(item).encode() for item in items)
