@@ -7,6 +7,7 @@ import pytest
 
 from config import keys
 from tasks.errors import Conflict, InvalidRequest, UnknownJob, UnknownKind
+from tasks.jobs.ledger import Reopened
 from tasks.jobs.model import JobRequest
 from tests.fleet import Fleet
 from tests.programs import wait_until
@@ -196,6 +197,28 @@ def test_cancelled_while_it_runs_keeps_what_is_finished(fleet: Fleet) -> None:
     assert (counted, state) == (0, "cancelled"), "late results do not count"
     assert [row["status"] for row in fleet.rows(job)] == ["ok", "cancelled", "cancelled"]
     assert fleet.job(job).ok == 1
+
+
+def test_cancelled_while_it_is_paused(fleet: Fleet) -> None:
+    hand = fleet.hire()
+    job = fleet.submit(*items(1, 2))
+    fleet.core.pause(job)
+    assert fleet.core.cancel(job) == "cancelled"
+    hand.work()
+    assert fleet.computed() == []
+
+
+def test_cancelled_while_a_retry_takes_it_up_again(fleet: Fleet) -> None:
+    """Whoever retried it may be dead: the job must not be left between two states."""
+    hand = fleet.hire()
+    job = fleet.submit({"x": 1, "fail": True}, {"x": 2})
+    hand.work()
+    assert fleet.core.ledger.reopen(job, [Reopened(0, "failed", "simulated_failure")]) == 1
+    assert fleet.job(job).state == "reopening"
+    assert fleet.core.state.zscore(keys.expiry(), job), "it is removed in its time"
+    assert fleet.core.cancel(job) == "cancelled"
+    assert [row["status"] for row in fleet.rows(job)] == ["cancelled", "ok"]
+    assert (fleet.job(job).ok, fleet.job(job).failed) == (1, 0)
 
 
 def test_cancelling_twice_or_after_the_end_changes_nothing(fleet: Fleet) -> None:

@@ -189,6 +189,17 @@ def test_retry_of_a_large_job_runs_the_failed_and_writes_their_parts_anew(fleet:
     assert len(fleet.computed()) == NUMBER + 2
 
 
+def test_cancelled_while_its_outcomes_are_moved_it_keeps_them_all(fleet: Fleet) -> None:
+    device = fleet.hire()
+    job = submit(fleet, 100)
+    compute(fleet, job, device)
+    assert fleet.core.cancel(job) == "cancelled"
+    cpu = fleet.hire("cpu")
+    cpu.work()
+    assert fleet.job(job).state == "cancelled"
+    assert {row["status"] for row in whole(fleet, fleet.job(job))} == {"ok"}
+
+
 def test_a_cancelled_large_job_keeps_what_is_finished(fleet: Fleet) -> None:
     device = fleet.hire()
     job = submit(fleet)

@@ -2,7 +2,7 @@
 -- ARGV  1 job
 -- Returns the job's state, or '' when there is no such job.
 local state = redis.call('HGET', key_job(ARGV[1]), 'state')
-if is_active(state) then
+if is_active(state) or state == 'reopening' then
   end_job(ARGV[1], 'cancelled', 'cancelled')
   return 'cancelled'
 end

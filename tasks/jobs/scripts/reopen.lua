@@ -10,7 +10,8 @@ if state ~= 'reopening' and (last or (state ~= 'done' and state ~= 'failed')) th
 if state ~= 'reopening' then
   redis.call('HSET', key_job(job), 'state', 'reopening', 'reason', '', 'ended_at', '')
   redis.call('HINCRBY', key_job(job), 'epoch', 1)
-  redis.call('ZREM', key_expiry(), job)
+  -- Should whoever retries it die now, it is removed in its time.
+  redis.call('ZADD', key_expiry(), stamp(now() + tonumber(redis.call('HGET', key_job(job), 'keep_s'))), job)
   for _, id in ipairs(redis.call('SMEMBERS', key_job_chunks(job))) do
     release_claims(id)
     drop_chunk(id)
@@ -19,6 +20,7 @@ end
 local stages = stages_of(job)
 if last then
   redis.call('HSET', key_job(job), 'state', 'running')
+  redis.call('ZREM', key_expiry(), job)
   tell(job, 'retried')
   for at = 3, #ARGV do push_pending(job, stages[1].name, ARGV[at]) end
   check_end(job)
