@@ -12,7 +12,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from tasks.errors import ApiTimeout, AssayError, Retryable
-from tasks.jobs.cache import Answer, Cache
+from tasks.jobs.cache import Answer, Cache, request_hash
 from tasks.jobs.kinds import AsyncKind, Context, Kind, Work
 from tasks.jobs.ledger import Chunk, Ledger, Settled
 from tasks.jobs.model import ACTIVE, ItemError, Result, Stage
@@ -128,13 +128,17 @@ class BatchRunner:
         return self._cache.get(kind.name, list(asked)) if asked else {}
 
     def _keep(self, kind: Kind[Any, Any], spec: Any, page: Mapping[str, tuple[Entry, Result]]) -> None:
-        answers = {
-            entry.request: Answer(
-                result, entry.chunk.stage, entry.key, str(entry.payload.get("id") or ""), kind.labels(spec)
-            )
-            for entry, result in page.values()
-            if entry.key is not None and result.error is None and result.is_cacheable
-        }
+        answers: dict[str, Answer] = {}
+        for entry, result in page.values():
+            if entry.key is None or result.error is not None:
+                continue
+            request, key = entry.request, entry.key
+            if isinstance(kind, AsyncKind):  # a fallback may have answered: then it is the answer to another request
+                key = kind.stored_key(spec, entry.work.item, result)
+                request = request_hash(kind.name, entry.chunk.stage, key) if key is not None else ""
+            if key is not None:
+                item = str(entry.payload.get("id") or "")
+                answers[request] = Answer(result, entry.chunk.stage, key, item, kind.labels(spec))
         if answers:
             self._cache.put(kind.name, answers)
 

@@ -43,6 +43,9 @@ class Kind(Protocol[SpecT, ItemT]):
     spec_model: type[SpecT]
     item_model: type[ItemT]
 
+    def check(self, spec: SpecT) -> None:
+        """Whether this installation has what the spec names. Raises InvalidRequest. Asked when a job is submitted."""
+
     def stages(self, spec: SpecT) -> Sequence[Stage]:
         """The way of an item, in order. Stages may be skipped, never repeated."""
 
@@ -74,6 +77,9 @@ class Kind(Protocol[SpecT, ItemT]):
 @runtime_checkable
 class AsyncKind(Kind[SpecT, ItemT], Protocol[SpecT, ItemT]):
     """A kind whose items ask an API: all of a chunk are in flight together, and each is committed when it is there."""
+
+    def stored_key(self, spec: SpecT, item: ItemT, result: Result) -> dict[str, Any] | None:
+        """What a good result is cached under: its `key`, or another when a fallback answered; None for nothing."""
 
     async def run_one(self, ask: Ask, spec: SpecT, work: Work[ItemT], job: str, priority: Priority) -> Result:
         """The result of one item. Raises what went wrong with it."""

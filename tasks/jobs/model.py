@@ -90,8 +90,6 @@ class Result:
     timed_out: bool = False
     next: str = ""
     cached: bool = False
-    is_cacheable: bool = True
-    """False: a good answer, but not to what the key says; a fallback model's, for one."""
 
     @property
     def status(self) -> Status:

@@ -169,6 +169,7 @@ class Door:
     def _understood(self, head: JobHead) -> tuple[Kind[Any, Any], BaseModel, list[Stage]]:
         kind = self._kinds[head.kind]
         spec = _validated(kind.spec_model, head.spec, "spec")
+        kind.check(spec)
         stages = list(kind.stages(spec))
         _check_stages(stages)
         return kind, spec, stages

@@ -24,6 +24,9 @@ class Score:
     spec_model = ScoreSpec
     item_model = ScoreItem
 
+    def check(self, spec: ScoreSpec) -> None:
+        """Its model has found the scorers already."""
+
     def stages(self, spec: ScoreSpec) -> Sequence[Stage]:  # noqa: ARG002  # the same for all
         return [Stage("score", "cpu")]
 

@@ -29,6 +29,9 @@ class Simulated:
         self._journal = journal
         self._slowdown = slowdown
 
+    def check(self, spec: SimulatedSpec) -> None:
+        """It names nothing."""
+
     def stages(self, spec: SimulatedSpec) -> Sequence[Stage]:
         return [Stage(each.name, each.pool, each.grouped) for each in spec.stages]
 
