@@ -45,18 +45,24 @@ class Loop:
         """See tasks.runtime.Calls."""
         ended: SimpleQueue[tuple[int, T | BaseException, float]] = SimpleQueue()
         loop = self.get()
-        tasks: list[asyncio.Task[None]] = []
+        tasks: list[asyncio.Task[T]] = []
 
-        async def one(index: int, coroutine: Coroutine[Any, Any, T]) -> None:
+        def start_one(index: int, coroutine: Coroutine[Any, Any, T]) -> None:
             started = time.monotonic()
-            try:
-                outcome: T | BaseException = await coroutine
-            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # handed on as it is
-                outcome = error
-            ended.put((index, outcome, time.monotonic() - started))
+
+            def end(
+                task: "asyncio.Task[T]",
+            ) -> None:  # called for a task, too, that was cancelled before its first step
+                error = asyncio.CancelledError() if task.cancelled() else task.exception()
+                ended.put((index, error or task.result(), time.monotonic() - started))
+
+            task = loop.create_task(coroutine)
+            task.add_done_callback(end)
+            tasks.append(task)
 
         def start() -> None:
-            tasks.extend(loop.create_task(one(index, coroutine)) for index, coroutine in enumerate(work))
+            for index, coroutine in enumerate(work):
+                start_one(index, coroutine)
 
         loop.call_soon_threadsafe(start)
         left, last = len(work), 0.0
@@ -87,6 +93,6 @@ def _drain(queue: "SimpleQueue[T]", wait_s: float) -> list[T]:
         return page
 
 
-def _cancel(tasks: "Sequence[asyncio.Task[None]]") -> None:
+def _cancel(tasks: "Sequence[asyncio.Task[Any]]") -> None:
     for task in tasks:
         task.cancel()

@@ -107,7 +107,7 @@ class Watch:
             self._waiting = ("", 0.0)
         elif first[0] != self._waiting[0]:
             self._waiting = (first[0], time.monotonic())
-        elif time.monotonic() - self._waiting[1] > DEAF_S:
+        elif time.monotonic() - self._waiting[1] > DEAF_S and self._recovery.has_messages(self._queue):
             log.error("nothing comes in although chunks wait on %s: this worker starts anew", self._queue)
             self._start_anew("")
 

@@ -3,7 +3,7 @@
 import logging
 import re
 import time
-from asyncio import CancelledError
+from asyncio import CancelledError, timeout
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -132,7 +132,8 @@ class BatchRunner:
         for entry, result in page.values():
             if entry.key is None or result.error is not None:
                 continue
-            request, key = entry.request, entry.key
+            request: str = entry.request
+            key: Mapping[str, Any] | None = entry.key
             if isinstance(kind, AsyncKind):  # a fallback may have answered: then it is the answer to another request
                 key = kind.stored_key(spec, entry.work.item, result)
                 request = request_hash(kind.name, entry.chunk.stage, key) if key is not None else ""
@@ -168,7 +169,11 @@ class BatchRunner:
             yield {name: Computed(failure, 0.0) for name in names}
             return
         work: list[Coroutine[Any, Any, Result]] = [
-            kind.run_one(calls.ask, spec, entry.work, entry.recipe.id, entry.recipe.priority) for entry in entries
+            _within(
+                entry.recipe.item_deadline_s,
+                kind.run_one(calls.ask, spec, entry.work, entry.recipe.id, entry.recipe.priority),
+            )
+            for entry in entries
         ]
         is_cancelled = self._cancel_check({entry.chunk.job for entry in entries})
         yield {}  # what the cache had need not wait for the first reply
@@ -253,6 +258,16 @@ class BatchRunner:
             pipeline.execute()
 
         patiently(commit)
+
+
+async def _within(seconds: float | None, work: Coroutine[Any, Any, Result]) -> Result:
+    """The result, or that the item's own deadline passed."""
+    try:
+        async with timeout(seconds):
+            return await work
+    except TimeoutError:
+        failure = ItemError("timed_out", f"Not done within the {seconds} s that one item may take.")
+        return Result(error=failure, timed_out=True)
 
 
 def _as_result(error: Result | BaseException) -> Result:

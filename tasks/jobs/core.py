@@ -55,9 +55,12 @@ class JobCore:
     def runner(self, worker: Worker, calls: Calls | None = None) -> Runner:
         """What a worker process runs its chunks with; without `calls` it cannot ask APIs."""
         return Runner(
-            self.ledger, self.store, self.payloads, self.outcomes, Values(self.storage), self.cache, self.kinds,
+            self.ledger, self.store, self.payloads, self.outcomes, self._values(), self.cache, self.kinds,
             self.dispatcher, calls, worker.name, f"{worker.name}/{worker.incarnation}", worker.queues[0], worker.pool,
         )  # fmt: skip
+
+    def _values(self) -> Values:
+        return Values(self.storage, lambda: {worker.host for worker in self.registry.workers()})
 
     def recovery(self, who: str) -> Recovery:
         return Recovery(

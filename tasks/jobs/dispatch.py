@@ -41,6 +41,13 @@ class Dispatcher:
         if message := self._ledger.waiting(queue):
             self.publish([message])
 
+    def has_messages(self, queue: str) -> bool:
+        """Whether messages wait on the broker; not, when it is away."""
+        try:
+            return self._app.queued(queue) > 0
+        except BrokerUnavailable:
+            return False
+
     def publish(self, messages: list[Message]) -> None:
         for message in messages:
             try:

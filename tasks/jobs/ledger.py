@@ -13,6 +13,7 @@ from redis.client import Pipeline
 
 from config import keys
 from config.queues import PRIORITIES
+from tasks.errors import StorageUnavailable
 
 _SCRIPTS = Path(__file__).with_name("scripts")
 
@@ -145,9 +146,18 @@ class Ledger:
         self._call("prefill", job, stage, lifetime_s, *(part for pair in outcomes.items() for part in pair))
 
     def create(self, job: str, staged: str, fields: Mapping[str, object], pending: Sequence[tuple[str, str]]) -> bool:
-        """Make what was written under the name `staged` the job's. False when the job exists already."""
+        """Make what was written under the name `staged` the job's. False when the job exists already.
+
+        Must not be repeated by a client that retries by itself: the second answer would say that the job is another's.
+        Raises StorageUnavailable when the files of a stored job were swept away meanwhile.
+        """
         flat = [part for pair in fields.items() for part in pair]
-        return bool(self._call("create", job, staged, len(fields), *flat, *(part for pair in pending for part in pair)))
+        stored = "stored" if "part_items" in fields else ""
+        entries = (part for pair in pending for part in pair)
+        created = int(self._call("create", job, staged, len(fields), *flat, stored, *entries))
+        if created < 0:
+            raise StorageUnavailable("The upload stood still for so long that it was given up: send it again.")
+        return created == 1
 
     def enroll(self, job: str, first: int, groups: Sequence[int], lifetime_s: int) -> None:
         """The groups of consecutive items, each named by the index of its first item."""

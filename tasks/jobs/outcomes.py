@@ -49,7 +49,7 @@ class Outcomes:
                 if file and not file.startswith("~"):
                     return [(index, moved[index]) for index in range(start, stop)]
                 lines = list(self._in_redis(job, start, stop, moved))
-                if all(line for _, line in lines):
+                if not file and all(line for _, line in lines):
                     return lines
             except StoredFileMissing:
                 if file == self.file_of(job.id, part):

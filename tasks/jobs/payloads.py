@@ -24,6 +24,8 @@ BLOCK_ITEMS = 100
 OFFSET_DIGITS = 15
 #: Seconds that what is written ahead of its job lives if the job is never created, or no further page comes.
 STAGING_S = 3600
+#: The same for the groups of a large job, which are not renewed page by page.
+GROUPS_S = 86400
 
 EACH = "each"
 

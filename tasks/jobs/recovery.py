@@ -13,7 +13,7 @@ from tasks.errors import StorageUnavailable
 from tasks.jobs.dispatch import Dispatcher
 from tasks.jobs.ledger import Ledger, Message, Tick
 from tasks.jobs.payloads import STAGING_S
-from tasks.jobs.storage import Storage, folder_name, folder_path
+from tasks.jobs.storage import Storage, folder_path
 from tasks.registry import Registry, Worker
 
 log = logging.getLogger(__name__)
@@ -44,27 +44,29 @@ class Recovery:
         tick = self._ledger.tick(self._who, TICK_S, STALL_S, self._lease_s, STAGING_S)
         if not tick.is_ours:
             return False
-        self._sweep(tick)
         workers = self._registry.workers()
         self._bury_the_dead(workers, tick.is_forgiving)
         self._look_after_queues(workers, tick.is_forgiving)
         self._dispatcher.forget_fleet()
         self._dispatcher.fill("device", "api", "cpu")
+        self._sweep(tick)  # last: storage may be slow, or away
         return True
 
     def _sweep(self, tick: Tick) -> None:
-        """Files first: should we die between, the job is still there to be swept again."""
-        try:
-            for job in tick.expired:
-                layout = str(self._state.hget(keys.job(job), "layout") or "")
-                for folder in {job, folder_name(job, layout)}:
-                    self._storage.delete(folder_path(folder))
-                self._ledger.remove(job)
-            for folder in tick.abandoned:
+        """Jobs first: each leaves its folder among the abandoned ones, whoever dies in between."""
+        for job in tick.expired:
+            self._ledger.remove(job)
+        for folder in tick.abandoned:
+            try:
                 self._storage.delete(folder_path(folder))
-                self._state.zrem(keys.staging(), folder)
-        except StorageUnavailable as error:
-            log.warning("old jobs are removed later: %s", error)
+            except StorageUnavailable as error:
+                log.warning("%s is deleted later: %s", folder, error)
+                continue
+            self._state.zrem(keys.staging(), folder)
+
+    def has_messages(self, queue: str) -> bool:
+        """Whether messages wait on the broker; not, when it is away."""
+        return self._dispatcher.has_messages(queue)
 
     def bury(self, incarnation: str) -> None:
         """This process is dead for certain: its parent, or its launcher, saw it end."""

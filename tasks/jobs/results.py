@@ -86,6 +86,8 @@ class Results:
         missing = [index for index, line in page if line is None]
         if not missing:
             return page
+        if not self._state.exists(keys.job(job.id)):  # expired while it is read: nothing is known of these items
+            raise UnknownJob(f"There is no job {job.id!r}; it may have expired.")
         status = "timed_out" if job.reason == "deadline" else _UNFINISHED[job.state]
         message = (
             "The job's deadline passed first." if status == "timed_out" else "The job ended before this item was done."

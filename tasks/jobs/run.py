@@ -18,7 +18,7 @@ from tasks.jobs.cache import Cache, request_hash
 from tasks.jobs.dispatch import Dispatcher
 from tasks.jobs.kinds import AsyncKind, Kind, Kinds, Work
 from tasks.jobs.ledger import PARTS, Chunk, Ledger
-from tasks.jobs.model import ItemError, Result
+from tasks.jobs.model import ItemError, Result, Stage
 from tasks.jobs.outcome import settle
 from tasks.jobs.outcomes import Outcomes
 from tasks.jobs.patience import patiently
@@ -94,12 +94,15 @@ class Runner:
                 for part in chunk.items:
                     patiently(partial(self._ledger.move, chunk, part, "", part == chunk.items[-1]))
             return set()
-        known = self._known.get(chunks[0].job)
-        stages = list(known[1].stages(known[2])) if known else []
-        for chunk in chunks:
-            onward = replace(failure, next=group_stage_after(stages, chunk.stage))
-            settled = [settle(index, {}, onward, 1, 0.0, self._worker) for index in chunk.items]
-            patiently(partial(self._ledger.commit, chunk, self._worker, 0.0, settled, over=True))
+        return {pool for chunk in chunks for pool in self._fail(chunk, chunk.items, failure, over=True)}
+
+    def _fail(self, chunk: Chunk, indices: Sequence[int], failure: Result, over: bool) -> set[str]:
+        """Settle items that cannot even be begun. Returns the pools that may get work from it."""
+        rows = patiently(partial(self._store.stages, chunk.job))
+        stages = [Stage(row["name"], row["pool"], row["grouped"]) for row in rows]
+        onward = replace(failure, next=group_stage_after(stages, chunk.stage))
+        settled = [settle(index, {}, onward, 1, 0.0, self._worker) for index in indices]
+        patiently(partial(self._ledger.commit, chunk, self._worker, 0.0, settled, over=over))
         return {stage.pool for stage in stages}
 
     def _run_chunks(self, chunks: list[Chunk]) -> set[str]:
@@ -145,7 +148,8 @@ class Runner:
         """What is known of the chunks' jobs, and their items with their payloads."""
         if len(self._known) > MOST_KNOWN:
             self._known = {}
-        known = {chunk.job: self._known[chunk.job] for chunk in chunks if chunk.job in self._known}
+        remembered = self._known  # another thread may begin a new one
+        known = {chunk.job: remembered[chunk.job] for chunk in chunks if chunk.job in remembered}
         unknown = list(dict.fromkeys(chunk.job for chunk in chunks if chunk.job not in known))
         loaded, recipes = patiently(
             lambda: self._payloads.read_work([Wanted(each.job, each.layout, each.items) for each in chunks], unknown)
@@ -158,6 +162,9 @@ class Runner:
             if chunk.job not in known:
                 continue
             recipe, kind, spec = known[chunk.job]
+            if lost := [index for index in chunk.items if index not in work]:
+                failure = Result(error=ItemError("payload_lost", "What was asked for this item is not there any more."))
+                self._fail(chunk, lost, failure, over=False)
             for index, (payload, carry, attempts) in work.items():
                 item = kind.item_model.model_validate(payload)
                 key = kind.key(spec, chunk.stage, item) if recipe.cache != "off" else None

@@ -31,10 +31,15 @@ class Storage:
         filesystem, root = url_to_fs(self._url)
         return filesystem, root.rstrip("/")
 
+    def reaches(self, hosts: Iterable[str]) -> bool:
+        """Whether all of these hosts can read what this one writes."""
+        return self._is_shared or set(hosts) <= {socket.gethostname()}
+
     def require_reach(self, hosts: Iterable[str]) -> None:
         """Raises StorageNotShared when one of these hosts could not read what this one writes."""
         here = socket.gethostname()
-        if not self._is_shared and (others := sorted({host for host in hosts if host != here})):
+        others = sorted({host for host in hosts if host != here})
+        if not self.reaches(others):
             raise StorageNotShared(
                 f"Large jobs are kept in a folder of this host ({redact(self._url)}), and {others[0]} has workers too: "
                 "set ASSAY_STORAGE_URL to a place all hosts reach, or ASSAY_STORAGE_SHARED=true if this folder is one."
@@ -88,7 +93,7 @@ class Storage:
             raise StoredFileMissing(f"{path} is not in the storage {redact(self._url)} any more.") from error
         except (StorageUnavailable, StoredFileMissing):
             raise
-        except OSError as error:
+        except Exception as error:  # each kind of storage has errors of its own
             raise StorageUnavailable(f"The storage {redact(self._url)} cannot be used: {error}") from error
 
 

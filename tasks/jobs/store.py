@@ -12,6 +12,9 @@ from tasks.errors import UnknownJob
 from tasks.jobs.ledger import GROUP_DIGITS, PAGE_ITEMS, expand
 from tasks.jobs.model import ACTIVE, Job
 
+#: Items whose groups are asked for in one round trip.
+PAGE = 1000
+
 
 class Store:
     def __init__(self, state: Redis) -> None:
@@ -49,13 +52,18 @@ class Store:
 
     def with_their_groups(self, job: str, indices: Sequence[int]) -> list[int]:
         """These items and all that share a group with one of them, where the job's kind has a grouped stage."""
-        pipeline = self._state.pipeline(transaction=False)
-        for index in indices:
-            page, at = divmod(index, PAGE_ITEMS)
-            pipeline.getrange(keys.job_groups(job, str(page)), at * GROUP_DIGITS, (at + 1) * GROUP_DIGITS - 1)
-        groups = sorted({str(int(group)) for group in pipeline.execute() if group})
-        members = cast(list[str | None], self._state.hmget(keys.job_members(job), groups)) if groups else []
-        return sorted({*indices, *(index for ranges in members for index in expand(ranges or ""))})
+        if not self._state.exists(keys.job_members(job)):
+            return sorted(indices)
+        found = set(indices)
+        for start in range(0, len(indices), PAGE):
+            pipeline = self._state.pipeline(transaction=False)
+            for index in indices[start : start + PAGE]:
+                page, at = divmod(index, PAGE_ITEMS)
+                pipeline.getrange(keys.job_groups(job, str(page)), at * GROUP_DIGITS, (at + 1) * GROUP_DIGITS - 1)
+            groups = sorted({str(int(group)) for group in pipeline.execute() if group})
+            members = cast(list[str | None], self._state.hmget(keys.job_members(job), groups)) if groups else []
+            found.update(index for ranges in members for index in expand(ranges or ""))
+        return sorted(found)
 
 
 def _as_job(job: str, fields: dict[str, str], reasons: dict[str, str], workers: dict[str, str], now: float) -> Job:

@@ -117,6 +117,7 @@ class Door:
             "layout": STORED + upload.name,
             "part_items": PART_ITEMS,
             "merged": 0,
+            "inflight": upload.total,
             "window_items": WINDOW_ITEMS,
         }
         stages = [*stages, Stage(PARTS, "cpu")]

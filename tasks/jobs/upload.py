@@ -16,7 +16,7 @@ from config import keys
 from tasks import quick_json
 from tasks.errors import InvalidLine
 from tasks.jobs.ledger import PAGE_ITEMS, Ledger
-from tasks.jobs.payloads import BLOCK_ITEMS, OFFSET_DIGITS, STAGING_S
+from tasks.jobs.payloads import BLOCK_ITEMS, GROUPS_S, OFFSET_DIGITS, STAGING_S
 from tasks.jobs.storage import Storage, folder_path, items_path
 
 #: Lines written at a time: whole blocks.
@@ -49,7 +49,7 @@ class Upload:
                         self._enroll(page)
                     file.write(b"".join(line + b"\n" for line in page))
                     offset = self._note(page, offset)
-                self._state.append(keys.job_offsets(self.name), f"{offset:0{OFFSET_DIGITS}d}")
+                self._write_offsets(self.total + BLOCK_ITEMS - 1, [offset])
                 file.finish()
             except BaseException:
                 file.abandon()
@@ -81,13 +81,18 @@ class Upload:
         starts = []
         for at, line in enumerate(page):
             if at % BLOCK_ITEMS == 0:
-                starts.append(f"{offset:0{OFFSET_DIGITS}d}")
+                starts.append(offset)
             self._digest.update(line + b"\n")
             offset += len(line) + 1
-        self._state.append(keys.job_offsets(self.name), "".join(starts))
+        self._write_offsets(self.total, starts)
         self.total += len(page)
         self._keep()
         return offset
+
+    def _write_offsets(self, index: int, offsets: list[int]) -> None:
+        """From the block of this item on. At a computed place: what lapsed must leave a hole, not shift the rest."""
+        digits = "".join(f"{offset:0{OFFSET_DIGITS}d}" for offset in offsets)
+        self._state.setrange(keys.job_offsets(self.name), index // BLOCK_ITEMS * OFFSET_DIGITS, digits)
 
     def _enroll(self, page: list[bytes]) -> None:
         """An item without a group is a group of its own."""
@@ -95,7 +100,7 @@ class Upload:
         for index, line in enumerate(page, self.total):
             group = quick_json.read(line).get("group_id")
             numbers.append(index if group is None else self._groups.setdefault(str(group), index))
-        self._ledger.enroll(self.name, self.total, numbers, STAGING_S)
+        self._ledger.enroll(self.name, self.total, numbers, GROUPS_S)
 
 
 def checked_lines(lines: Iterable[bytes], model: type[BaseModel]) -> Iterator[bytes]:

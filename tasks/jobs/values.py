@@ -1,7 +1,7 @@
 """Outcomes too long for Redis: a file has them, and a stub takes their place."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from uuid import uuid4
 
 from tasks.jobs.ledger import Settled
@@ -13,13 +13,15 @@ _STUB = '{"~stored":'
 
 
 class Values:
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, hosts: Callable[[], Iterable[str]] = tuple) -> None:
+        """`hosts`: all that may want to read what is written here."""
         self._storage = storage
+        self._hosts = hosts
 
     def shortened(self, folder: str, settled: Sequence[Settled]) -> list[Settled]:
-        """The same, with long outcomes put into a file."""
+        """The same, with long outcomes put into a file; they stay where not every host could read it."""
         long = [each for each in settled if len(each.outcome) > LINE_BYTES]
-        if not long:
+        if not long or not self._storage.reaches(self._hosts()):
             return list(settled)
         token, at = uuid4().hex, 0
         file = self._storage.create(values_path(folder, token))

@@ -419,6 +419,7 @@ def test_an_expired_job_leaves_nothing_behind(fleet: Fleet, state: Any) -> None:
     for job in state.zrange(keys.jobs(), 0, -1):
         state.zadd(keys.expiry(), {job: 1})
     fleet.tick()
+    fleet.tick()  # files, had there been any, go with the next one
     left = {key for key in state.keys("assay:*") if not key.startswith(("assay:cache:", "assay:worker"))} - before
     assert left <= {keys.queues(), keys.sequence(), keys.tick(), keys.tick_lock()}
     with pytest.raises(UnknownJob):

@@ -9,7 +9,7 @@ import pytest
 
 from config import keys
 from config.settings import Settings
-from tasks.errors import Conflict, InvalidRequest, StorageNotShared
+from tasks.errors import Conflict, InvalidRequest, StorageNotShared, StorageUnavailable, UnknownJob
 from tasks.jobs.model import Job, JobHead
 from tests.fleet import Fleet, Hand
 from tests.programs import wait_until
@@ -272,6 +272,7 @@ def test_an_expired_large_job_leaves_nothing_behind(fleet: Fleet, state: Any) ->
     assert fleet.finish(job, device, cpu).state == "done"
     state.zadd(keys.expiry(), {job: 1})
     fleet.tick()
+    fleet.tick()  # files go with the next one
     assert files(fleet.settings) == []
     assert state.keys(f"assay:job:{job}*") == []
 
@@ -283,3 +284,126 @@ def test_a_folder_of_one_host_is_refused_where_there_are_several(settings: Setti
     with pytest.raises(StorageNotShared, match="ASSAY_STORAGE_URL"):
         submit(local, 100)
     local.close()
+
+
+# --- what a review found: each of these hung, lost or invented something ---
+
+GROUPED = {"stages": [{"name": "rule", "pool": "cpu"}, {"name": "group", "pool": "cpu", "grouped": True}]}
+
+
+def test_a_retry_that_touches_more_parts_than_a_window_ends(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.jobs.submit.WINDOW_ITEMS", 5000)
+    device, cpu = fleet.hire(), fleet.hire("cpu")
+    body = [json.dumps({"x": x, "fail": x in (1, 5001, 10_001)}).encode() for x in range(10_100)]
+    job = fleet.core.door.submit_lines(JobHead(kind="simulated"), body)
+    assert fleet.finish(job, device, cpu).failed == 3
+    assert fleet.core.retry_failed(job) == 3
+    after = fleet.finish(job, device, cpu)
+    assert (after.state, after.failed, after.epoch) == ("done", 3, 1)
+    assert int(fleet.core.state.hget(keys.job(job), "inflight") or 0) == 0
+
+
+def test_groups_spread_wider_than_the_window_are_finished(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.jobs.submit.WINDOW_ITEMS", 1000)
+    cpu = fleet.hire("cpu")
+    body = [json.dumps({"x": x, "group_id": f"g{x % 1500}"}).encode() for x in range(3000)]
+    job = fleet.core.door.submit_lines(JobHead(kind="simulated", spec=GROUPED), body)
+    assert fleet.finish(job, cpu).ok == 3000
+    assert {row["parts"]["members"] for row in whole(fleet, fleet.job(job))} == {2.0}
+
+
+def test_a_part_that_was_complete_when_the_job_failed_is_moved_after_a_retry(fleet: Fleet) -> None:
+    device, cpu = fleet.hire(), fleet.hire("cpu")
+    body = [json.dumps({"x": x, "fail_times": 9 if x == 5100 else 0}).encode() for x in range(5200)]
+    head = JobHead(kind="simulated", on_error="fail", spec={"batch_items": 100})
+    job = fleet.core.door.submit_lines(head, body)
+    fleet.core.pause_queue("cpu")  # the first part is complete and not moved
+
+    def look() -> bool:
+        fleet.tick()
+        device.work()
+        return fleet.job(job).state == "failed"
+
+    wait_until(look, "the job fails by its one item")
+    fleet.core.resume_queue("cpu")
+    fleet.core.state.hset(keys.job(job), "max_failed_share", "1")
+    assert fleet.core.retry_failed(job) >= 1
+
+    def ends() -> bool:
+        fleet.tick()
+        device.work()
+        cpu.work()
+        return not fleet.job(job).is_active
+
+    wait_until(ends, "it ends after the retry")
+    assert (fleet.job(job).state, fleet.job(job).failed) == ("done", 1)
+    assert len(whole(fleet, fleet.job(job))) == 5200
+
+
+def test_a_part_that_could_not_be_moved_twice_stays_readable(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, cpu = fleet.hire(), fleet.hire("cpu")
+    body = [json.dumps({"x": x, "fail": x == 3}).encode() for x in range(100)]
+    job = fleet.core.door.submit_lines(JobHead(kind="simulated"), body)
+    fleet.finish(job, device, cpu)
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug of ours")
+
+    for _ in range(2):
+        fleet.core.retry_failed(job)
+        with monkeypatch.context() as patch:
+            patch.setattr("tasks.jobs.outcomes.part_path", broken)
+            assert fleet.finish(job, device, cpu).state == "done"
+    assert [row["status"] for row in whole(fleet, fleet.job(job))] == ["ok"] * 3 + ["failed"] + ["ok"] * 96
+
+
+def test_items_whose_file_is_gone_fail_and_do_not_hold_their_groups_up(fleet: Fleet) -> None:
+    body = [json.dumps({"x": x, "group_id": f"g{x % 10}"}).encode() for x in range(100)]
+    job = fleet.core.door.submit_lines(JobHead(kind="simulated", spec=GROUPED), body)
+    (items,) = files(fleet.settings)
+    items.unlink()
+    ended = fleet.finish(job, fleet.hire("cpu"))
+    assert (ended.state, ended.reasons) == ("done", {"payload_lost": 100})
+
+
+def test_items_whose_payload_is_lost_in_redis_fail(fleet: Fleet) -> None:
+    job = fleet.submit(*[{"x": x} for x in range(3)])
+    fleet.core.state.delete(keys.job_blocks(job))
+    ended = fleet.finish(job, fleet.hire())
+    assert ended.reasons == {"payload_lost": 3}
+
+
+def test_a_job_that_expires_while_it_is_read_is_unknown_not_unfinished(fleet: Fleet) -> None:
+    device, cpu = fleet.hire(), fleet.hire("cpu")
+    job = fleet.finish(submit(fleet), device, cpu)
+    fleet.core.ledger.remove(job.id)
+    with pytest.raises(UnknownJob):
+        list(fleet.core.results.read(job))
+
+
+def test_an_upload_that_was_given_up_makes_no_job(fleet: Fleet) -> None:
+    def slow() -> Iterator[bytes]:
+        yield from lines(2000)
+        fleet.core.state.delete(keys.staging())  # as the sweep does after an hour without a page
+
+    with pytest.raises(StorageUnavailable, match="send it again"):
+        fleet.core.door.submit_lines(JobHead(kind="simulated"), slow())
+    assert fleet.core.state.zcard(keys.jobs()) == 0
+
+
+def test_a_storage_that_fails_does_not_stop_recovery(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    hand = fleet.hire()
+    job = fleet.submit({"x": 1})
+    hand.take()
+    hand.leave()
+    fleet.core.state.zadd(keys.staging(), {"old~1": 0})
+
+    def away(*_: object, **__: object) -> None:
+        raise RuntimeError("an error of the storage's own library")
+
+    monkeypatch.setattr(fleet.core.storage._filesystem[0].__class__, "rm", away)
+    fleet.core.state.hset(keys.tick(), mapping={"last": fleet.core.state.time()[0], "grace_until": 0})
+    fleet.tick()
+    assert fleet.core.state.smembers(keys.holders()) == set(), "the dead is buried"
+    other = fleet.hire(index=1)
+    assert fleet.finish(job, other).ok == 1

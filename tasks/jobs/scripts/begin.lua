@@ -4,13 +4,14 @@
 -- Keeps: a request is claimed by one chunk; a parked item is its waiter's and no longer its chunk's; the recorded batch is what a
 -- dead worker is blamed for.
 local incarnation, token, verdicts = ARGV[1], ARGV[2], {}
-local at_begin = now()
+local at_begin, owned = now(), false
 local record = {'begun_at', stamp(at_begin), 'deadline_at', stamp(at_begin + tonumber(ARGV[3]))}
 local at = 4
 while at <= #ARGV do
   local chunk, number = ARGV[at], tonumber(ARGV[at + 1])
   local info = redis.call('HMGET', key_chunk(chunk), 'job', 'stage', 'token', 'items')
   local mine = info[3] == token and is_active(redis.call('HGET', key_job(info[1]), 'state'))
+  owned = owned or mine
   local run, parked = {}, {}
   for offset = 0, number - 1 do
     local index, request = ARGV[at + 2 + offset * 2], ARGV[at + 3 + offset * 2]
@@ -47,6 +48,8 @@ while at <= #ARGV do
   at = at + 2 + number * 2
 end
 redis.call('HDEL', key_batch(incarnation), 'late') -- that was the batch before
-redis.call('HSET', key_batch(incarnation), unpack(record))
-redis.call('EXPIRE', key_batch(incarnation), 86400)
+if owned then
+  redis.call('HSET', key_batch(incarnation), unpack(record))
+  redis.call('EXPIRE', key_batch(incarnation), 86400)
+end
 return table.concat(verdicts)

@@ -110,11 +110,19 @@ local function make_unready(job, stage)
   redis.call('ZREM', key_ready(info[1], info[2]), job .. '|' .. stage)
 end
 
+-- Items of a stored job that have left the first stage's pending list and are not in its files: what takes memory.
+local function note_inflight(job, stage, number)
+  if facts(job).part_items > 0 and redis.call('HGET', key_job(job), 'first') == stage then
+    redis.call('HINCRBY', key_job(job), 'inflight', number)
+  end
+end
+
 -- Items wait for a chunk of this stage; at the front when they have waited before.
 local function push_pending(job, stage, entry, front)
   if count(entry) == 0 or not is_active(redis.call('HGET', key_job(job), 'state')) then return end
   redis.call(front and 'LPUSH' or 'RPUSH', key_job_pending(job, stage), entry)
   redis.call('HINCRBY', key_job(job), 'pending:' .. stage, count(entry))
+  note_inflight(job, stage, -count(entry))
   make_ready(job, stage)
 end
 
@@ -142,6 +150,10 @@ local function drop_chunk(id)
   if not info[1] then return end
   leave_queue(id, info[2], info[5], info[4])
   redis.call('SREM', key_job_chunks(info[1]), id)
+  if facts(info[1]).part_items > 0 and redis.call('SCARD', key_job_chunks(info[1])) == 0 then
+    local first = redis.call('HGET', key_job(info[1]), 'first') -- it may have been held back
+    if redis.call('EXISTS', key_job_pending(info[1], first)) == 1 then make_ready(info[1], first) end
+  end
   if info[3] then
     redis.call('SREM', key_held(info[3]), id)
     redis.call('HDEL', key_batch(info[3]), id)
@@ -275,6 +287,7 @@ end
 -- The outcomes of a part are in this file now, and leave Redis; with no file they stay. Returns false when it was done before.
 local function move_part(job, part, file)
   if pass(job, PARTS, part, 1) == 1 then return false end
+  redis.call('HINCRBY', key_job(job), 'inflight', -redis.call('HLEN', key_job_outcomes(job, part)))
   if file ~= '' then
     redis.call('HSET', key_job_parts(job), part, file)
     redis.call('UNLINK', key_job_outcomes(job, part))

@@ -1,9 +1,11 @@
 -- Make a stored job visible and its items pending, once.
--- ARGV  1 job  2 name its payload was stored under  3 number of fields  4.. field, value, ...  then stage and entry, ... pending
--- Returns 1, or 0 when the job exists already (the request was repeated).
+-- ARGV  1 job  2 name its payload was stored under  3 number of fields  4.. field, value, ...  then 'stored' or '', then stage and
+--       entry, ... pending
+-- Returns 1, 0 when the job exists already (the request was repeated), or -1 when its files were swept away meanwhile.
 -- Keeps: a job is visible only with all of its payload; a job whose items are all settled is done when this returns.
 local job, staged, fields = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local exists, at = redis.call('EXISTS', key_job(job)) == 1, now()
+if not exists and ARGV[4 + fields * 2] == 'stored' and not redis.call('ZSCORE', key_staging(), staged) then return -1 end
 if not exists then
   redis.call('HSET', key_job(job), 'created_at', stamp(at), 'told_at', stamp(at), unpack(ARGV, 4, 3 + fields * 2))
 end
@@ -29,7 +31,7 @@ if exists then return 0 end
 redis.call('ZREM', key_staging(), staged)
 redis.call('ZADD', key_jobs(), stamp(at), job)
 tell(job, 'queued')
-for at_argument = 4 + fields * 2, #ARGV, 2 do push_pending(job, ARGV[at_argument], ARGV[at_argument + 1]) end
+for at_argument = 5 + fields * 2, #ARGV, 2 do push_pending(job, ARGV[at_argument], ARGV[at_argument + 1]) end
 local limit = redis.call('HGET', key_job(job), 'deadline_s')
 if limit and limit ~= '' then redis.call('ZADD', key_deadlines(), stamp(at + tonumber(limit)), job) end
 check_end(job)

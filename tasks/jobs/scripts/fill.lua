@@ -82,12 +82,12 @@ local function has_room(queue, readers, priority)
   return chunks < MOST_CHUNKS * readers and load < 2 * target_s * readers
 end
 
--- A stored job whose outcomes wait to be moved out of Redis gets no new items until they are.
+-- A stored job whose outcomes wait to be moved out of Redis gets no new items until they are; unless nothing of it is under way
+-- that could free the window: then its groups need more than a window, and get it.
 local function is_held_back(job, stage)
-  local info = redis.call('HMGET', key_job(job), 'first', 'pending:' .. stage, 'merged', 'window_items')
-  local about = facts(job)
-  if about.part_items == 0 or info[1] ~= stage then return false end
-  return about.total - tonumber(info[2]) - tonumber(info[3] or 0) * about.part_items >= tonumber(info[4])
+  local info = redis.call('HMGET', key_job(job), 'first', 'inflight', 'window_items', 'pending:' .. PARTS)
+  if facts(job).part_items == 0 or info[1] ~= stage or tonumber(info[2]) < tonumber(info[3]) then return false end
+  return redis.call('SCARD', key_job_chunks(job)) > 0 or tonumber(info[4]) > 0
 end
 
 -- Returns whether there may be more to do for this queue.
@@ -98,6 +98,7 @@ local function new_chunk(queue, readers, loaded)
   local wanted, cost = size(job, stage)
   local items, mode, number = cut(job, stage, wanted)
   redis.call('HINCRBY', key_job(job), 'pending:' .. stage, -number)
+  note_inflight(job, stage, number)
   if redis.call('EXISTS', key_job_pending(job, stage)) == 0 then make_unready(job, stage) end
   if number == 0 then return true end
   redis.call('HINCRBYFLOAT', key_job(job), 'used:' .. stage, number * cost)

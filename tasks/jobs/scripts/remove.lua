@@ -1,4 +1,4 @@
--- Forget an ended job: nothing of it stays.
+-- Forget an ended job: nothing of it stays. Its files are left to the sweep of given-up uploads, which knows their folders from now on.
 -- ARGV  1 job
 -- Returns 1, or 0 when the job is still active.
 local job = ARGV[1]
@@ -8,6 +8,8 @@ for _, id in ipairs(redis.call('SMEMBERS', key_job_chunks(job))) do
   drop_chunk(id)
 end
 if redis.call('EXISTS', key_job(job)) == 1 then
+  local folder = string.match(redis.call('HGET', key_job(job), 'layout') or '', '^stored:(.+)$')
+  redis.call('ZADD', key_staging(), 0, folder or job)
   local stages, about = stages_of(job), facts(job)
   for part = 0, part_of(job, about.total) do redis.call('UNLINK', key_job_outcomes(job, part)) end
   for _, stage in ipairs(stages) do redis.call('UNLINK', key_job_pending(job, stage.name)) end

@@ -22,6 +22,18 @@ if last then
   redis.call('HSET', key_job(job), 'state', 'running')
   redis.call('ZREM', key_expiry(), job)
   tell(job, 'retried')
+  if facts(job).part_items > 0 then
+    local inflight = -tonumber(redis.call('HGET', key_job(job), 'marked') or 0)
+    for at = 3, #ARGV do inflight = inflight + count(ARGV[at]) end
+    for part = 0, part_of(job, facts(job).total - 1) do
+      inflight = inflight + redis.call('HLEN', key_job_outcomes(job, part))
+      -- Complete when the job ended early, and not moved before that.
+      if tonumber(redis.call('HGET', key_job_settled(job), part) or 0) == part_size(job, part) and not passed(job, PARTS, part) then
+        push_pending(job, PARTS, tostring(part))
+      end
+    end
+    redis.call('HSET', key_job(job), 'inflight', inflight, 'marked', 0)
+  end
   for at = 3, #ARGV do push_pending(job, stages[1].name, ARGV[at]) end
   check_end(job)
   return 0
@@ -37,10 +49,11 @@ for at = 3, #ARGV, 4 do
     if part_items > 0 then
       local part = part_of(job, index)
       redis.call('HSET', key_job_outcomes(job, part_of(job, index)), index, '') -- hides what the part's file has
+      redis.call('HINCRBY', key_job(job), 'marked', 1)
       redis.call('HINCRBY', key_job_settled(job), part, -1)
       if pass(job, PARTS, part, 0) == 1 then
         local file = redis.call('HGET', key_job_parts(job), part)
-        if file then redis.call('HSET', key_job_parts(job), part, '~' .. file) end
+        if file then redis.call('HSET', key_job_parts(job), part, '~' .. (string.gsub(file, '^~', ''))) end
         redis.call('HINCRBY', key_job(job), 'merged', -1)
       end
     else

@@ -16,6 +16,7 @@ for _, id in ipairs(redis.call('SMEMBERS', key_held(incarnation))) do
   if redis.call('HGET', key_chunk(id), 'token') == token then answer(id) end
 end
 if #taken > 0 or redis.call('EXISTS', key_queue_mode(queue)) == 1 then return taken end
+if redis.call('EXISTS', key_held(incarnation)) == 0 then redis.call('DEL', key_batch(incarnation)) end -- of chunks it lost
 
 local function take(id)
   if redis.call('ZREM', key_dispatched(queue), id) == 0 then return false end

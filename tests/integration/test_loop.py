@@ -1,0 +1,27 @@
+"""Coroutines run from threads: every one has an end, whatever happens to it."""
+
+import asyncio
+import time
+
+from workers.loop import Loop
+
+
+async def value(number: int) -> int:
+    return number
+
+
+def test_every_coroutine_gives_its_result_or_what_it_raised() -> None:
+    async def broken() -> int:
+        raise ValueError("no")
+
+    pages = list(Loop().run_each([value(1), broken(), value(3)], lambda: False))
+    outcomes = {index: outcome for page in pages for index, outcome, _ in page}
+    assert (outcomes[0], str(outcomes[1]), outcomes[2]) == (1, "no", 3)
+
+
+def test_what_is_cancelled_ends_even_if_it_never_began() -> None:
+    loop = Loop()
+    loop.get().call_soon_threadsafe(time.sleep, 0.6)  # a busy loop: the work is begun and cancelled in one go
+    pages = list(loop.run_each([asyncio.sleep(60, n) for n in range(3)], lambda: True))
+    outcomes = [outcome for page in pages for _, outcome, _ in page]
+    assert [type(outcome) for outcome in outcomes] == [asyncio.CancelledError] * 3
