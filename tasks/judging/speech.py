@@ -1,0 +1,83 @@
+"""What of a reply the judge itself says: its thinking, and what it quotes, are blanked out.
+
+Everything is replaced by spaces of the same length, so that a place in the result is that place in the reply.
+"""
+
+import re
+from dataclasses import dataclass
+
+from tasks.judging.fence import FENCED
+from tasks.scoring.numerals import with_plain_digits
+
+#: Characters from a reply's end that are read; the verdict stands last.
+MOST_CHARS = 20_000
+
+_TAG = r"(?:[a-z]+:)?(?:think|thinking|thought|thoughts|reasoning|analysis|scratchpad)"
+_OPEN = re.compile(rf"\s*(?:<{_TAG}>|◁think▷|\[THINK\])", re.IGNORECASE)
+_CLOSE = re.compile(rf"(?:</{_TAG}>|◁/think▷|\[/THINK\]|<\|channel\|>final<\|message\|>)", re.IGNORECASE)
+_BLOCKQUOTE = re.compile(r"(?m)^[ \t]*>.*$")
+_QUOTE = re.compile(
+    r"""(?<![\w"])"(?=\S)[^"\n]{1,500}"(?!\w) | “[^”\n]{1,500}” | „[^“”\n]{1,500}[“”] | «[^»\n]{1,500}»
+    | 「[^」\n]{1,500}」 | 『[^』\n]{1,500}』 | ‘[^’\n]{1,500}’ | (?<![\w`])`[^`\n]{1,500}`(?!\w)
+    | (?<![\w'])'(?=\S)[^'\n]{1,500}'(?!\w)""",
+    re.VERBOSE,
+)
+_FRACTIONS = re.compile("([¼½¾⅐-⅞])")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A verdict, and where its digits or letters stand in the reply."""
+
+    value: float
+    start: int
+    end: int
+
+    def moved(self, by: int) -> "Mark":
+        return Mark(self.value, self.start + by, self.end + by)
+
+
+def own_words(reply: str) -> str:
+    """The reply, as long as it was, with thinking and quotes blank and digits of all scripts as ASCII has them."""
+    text = _after(len(reply) - MOST_CHARS, reply) if len(reply) > MOST_CHARS else reply
+    text = _without_thinking(text)
+    for pattern in (FENCED, _BLOCKQUOTE):
+        text = pattern.sub(_blank, text)
+    return "".join(part if _FRACTIONS.match(part) else with_plain_digits(part) for part in _FRACTIONS.split(text))
+
+
+def without_quotes(text: str) -> str:
+    """Blank is what stands in quotation marks inside a sentence: not a line of its own, nor a lone word or number."""
+    return _QUOTE.sub(lambda match: match.group() if _is_own(match) else _blank(match), text)
+
+
+def last_line(text: str) -> tuple[str, int]:
+    """The last line that is not blank, and where it begins."""
+    line = text.rstrip().rpartition("\n")[2]
+    return line, len(text.rstrip()) - len(line)
+
+
+def _is_own(match: re.Match[str]) -> bool:
+    quoted = match.group()
+    if not (re.search(r"\d|\s", quoted) and re.search(r"[^\W\d_]", quoted)):
+        return True
+    line_start = match.string.rfind("\n", 0, match.start()) + 1
+    line_end = match.string.find("\n", match.end())
+    around = match.string[line_start : match.start()] + match.string[match.end() : line_end if line_end >= 0 else None]
+    return not re.search(r"\w", around)
+
+
+def _without_thinking(text: str) -> str:
+    """Only thinking that opens the reply may be without an end; a tag in the middle is something that is quoted."""
+    closes = list(_CLOSE.finditer(text))
+    if closes:
+        return _after(closes[-1].end(), text)
+    return " " * len(text) if _OPEN.match(text) or text.lstrip().startswith("<|channel|>analysis") else text
+
+
+def _after(place: int, text: str) -> str:
+    return " " * place + text[place:]
+
+
+def _blank(match: re.Match[str]) -> str:
+    return " " * len(match.group())
