@@ -1,6 +1,6 @@
-"""What of a reply the judge itself says: its thinking, and what it quotes, are blanked out.
+"""What of a reply the judge itself says: its thinking is cut off, and what it quotes is blanked out.
 
-Everything is replaced by spaces of the same length, so that a place in the result is that place in the reply.
+Quotes become spaces of the same length, so that the place of a verdict in the reply stays known.
 """
 
 import re
@@ -13,7 +13,7 @@ from tasks.scoring.numerals import with_plain_digits
 MOST_CHARS = 20_000
 
 _TAG = r"(?:[a-z]+:)?(?:think|thinking|thought|thoughts|reasoning|analysis|scratchpad)"
-_OPEN = re.compile(rf"\s*(?:<{_TAG}>|◁think▷|\[THINK\])", re.IGNORECASE)
+_OPEN = re.compile(rf"\s*(?:<{_TAG}>|◁think▷|\[THINK\]|<\|channel\|>analysis)", re.IGNORECASE)
 _CLOSE = re.compile(rf"(?:</{_TAG}>|◁/think▷|\[/THINK\]|<\|channel\|>final<\|message\|>)", re.IGNORECASE)
 _BLOCKQUOTE = re.compile(r"(?m)^[ \t]*>.*$")
 _QUOTE = re.compile(
@@ -37,13 +37,15 @@ class Mark:
         return Mark(self.value, self.start + by, self.end + by)
 
 
-def own_words(reply: str) -> str:
-    """The reply, as long as it was, with thinking and quotes blank and digits of all scripts as ASCII has them."""
-    text = _after(len(reply) - MOST_CHARS, reply) if len(reply) > MOST_CHARS else reply
-    text = _without_thinking(text)
+def own_words(reply: str) -> tuple[str, int]:
+    """The end of the reply, with thinking and quotes blank and digits of all scripts as ASCII has them; and where in
+    the reply it begins."""
+    begins = max(_end_of_thinking(reply), len(reply) - MOST_CHARS)
+    text = reply[begins:]
     for pattern in (FENCED, _BLOCKQUOTE):
         text = pattern.sub(_blank, text)
-    return "".join(part if _FRACTIONS.match(part) else with_plain_digits(part) for part in _FRACTIONS.split(text))
+    parts = _FRACTIONS.split(text)
+    return "".join(part if _FRACTIONS.match(part) else with_plain_digits(part) for part in parts), begins
 
 
 def without_quotes(text: str) -> str:
@@ -67,16 +69,12 @@ def _is_own(match: re.Match[str]) -> bool:
     return not re.search(r"\w", around)
 
 
-def _without_thinking(text: str) -> str:
+def _end_of_thinking(reply: str) -> int:
     """Only thinking that opens the reply may be without an end; a tag in the middle is something that is quoted."""
-    closes = list(_CLOSE.finditer(text))
-    if closes:
-        return _after(closes[-1].end(), text)
-    return " " * len(text) if _OPEN.match(text) or text.lstrip().startswith("<|channel|>analysis") else text
-
-
-def _after(place: int, text: str) -> str:
-    return " " * place + text[place:]
+    end = 0
+    for close in _CLOSE.finditer(reply):
+        end = close.end()
+    return end or (len(reply) if _OPEN.match(reply) else 0)
 
 
 def _blank(match: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ Thinking, and what the judge quotes, are no part of it (see `speech.py`).
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tasks.apis.call import ApiReply
@@ -89,14 +89,15 @@ def read_reply(spec: JudgeSpec, reply: ApiReply) -> Verdict:
 
 def read_text(mode: Mode, scale: tuple[float, float], text: str) -> Verdict:
     """The verdict of a complete reply."""
-    said = own_words(text)
+    said, begins = own_words(text)
     for rung in _rungs(reader(mode, scale), said):
         if rung:
-            return max(rung, key=lambda verdict: verdict.start)
+            last = max(rung, key=lambda verdict: verdict.start)
+            return replace(last, start=last.start + begins, end=last.end + begins)
     shown = text.strip()[-SHOWN:]
     if not said.strip() and text.strip():
         raise VerdictMissing(f"The judge's reply has thinking in it, or quotes, and nothing else; it ends: {shown}")
-    if _REFUSALS.search(said[: 2 * SHOWN + len(said) - len(said.lstrip())]):
+    if _REFUSALS.search(said.strip()[: 2 * SHOWN]):
         raise ReplyRefused(f"The judge refused: {text.strip()[:SHOWN]}")
     raise VerdictMissing(
         f"No verdict could be read in the judge's reply; it ends: {shown}" if shown else "The judge's reply is empty."
