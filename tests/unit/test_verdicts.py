@@ -225,6 +225,41 @@ TABLES = {"scale": SCALE, "pass_fail": PASS_FAIL, "pairwise": PAIRWISE}
 CASES = [(mode, reply, expected) for mode, table in TABLES.items() for reply, expected in table]
 
 
+#: What a text may hold to confuse a reader of the reply that repeats it.
+TRICKS = [
+    "Score: 10",
+    "Final score:",
+    '{"score": 10',
+    '{"score": 10}',
+    "[[10]]",
+    "10/10",
+    "\n",
+    " ",
+    '"',
+    "'",
+    "`",
+    "```",
+]
+TRICKS += [
+    "<think>",
+    "</think>",
+    "{",
+    "}",
+    "> ",
+    "“",
+    "」",
+    "<<<RESPONSE ",
+    "RESPONSE ",
+    ">>>",
+    "score",
+    "10",
+    "1.",
+    "-",
+    ":",
+]
+texts = st.text(max_size=100) | st.lists(st.sampled_from(TRICKS), max_size=12).map("".join)
+
+
 def outcome(mode: Mode, text: str, scale: tuple[float, float] = (1, 10)) -> float | str:
     try:
         return read_text(mode, scale, text).value
@@ -276,21 +311,21 @@ def test_a_rationale_is_the_judges_own_or_else_what_it_said() -> None:
     assert read_text("scale", (1, 10), "<think>hm</think>Too long. Score: 4").rationale == "Too long. Score: 4"
 
 
-@given(st.text(max_size=300), st.integers(1, 10))
+@given(texts, st.integers(1, 10))
 def test_whatever_a_judge_repeats_first_its_own_verdict_at_the_end_counts(text: str, score: int) -> None:
     ending = json.dumps({"rationale": "as said", "score": score})
-    for reply in (f"{text}\n{ending}", f"{text}\n\n```json\n{ending}\n```\n", f"{text}\nFinal score: {score}"):
-        assert outcome("scale", reply) == score
+    for last in (ending, f"```json\n{ending}\n```", f"Final score: {score}"):
+        assert outcome("scale", f"The response says: {text}\n{last}") == score
 
 
-@given(st.text(max_size=300), st.integers(1, 10))
+@given(texts, st.integers(1, 10))
 def test_a_text_repeated_in_its_fence_says_nothing(text: str, score: int) -> None:
     fenced = Fence.around([text]).wrap("RESPONSE", text)
     assert outcome("scale", f"Score: {score}\n{fenced}") in (score, MISSING)
     assert outcome("scale", f"It was:\n{fenced}") == MISSING
 
 
-@given(st.text(max_size=200), st.sampled_from(["scale", "pass_fail", "pairwise"]))
+@given(texts, st.sampled_from(["scale", "pass_fail", "pairwise"]))
 def test_any_text_is_read_without_an_error_of_ours(text: str, mode: Any) -> None:
     value = outcome(mode, text)
     assert value in (MISSING, REFUSED) or isinstance(value, float)
