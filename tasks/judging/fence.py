@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 #: Characters of a code: too many to be met by chance, few enough for a judge to compare.
 CODE_CHARS = 16
-#: A fenced text in a judge's reply, where it was repeated word for word.
-FENCED = re.compile(rf"<<<([A-Z ]{{1,40}}) ([0-9a-f]{{{CODE_CHARS}}})\n.*?\n\1 \2>>>", re.DOTALL)
+#: Fenced texts looked for in one reply.
+MOST_FENCED = 100
+_OPENING = re.compile(rf"<<<([A-Z ]{{1,40}}) ([0-9a-f]{{{CODE_CHARS}}})\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +36,18 @@ class Fence:
 
     def wrap(self, name: str, text: str) -> str:
         return f"<<<{name} {self.code}\n{text}\n{name} {self.code}>>>"
+
+
+def without_fenced(reply: str) -> str:
+    """A judge's reply with spaces for each text that it repeats fence and all."""
+    place = 0
+    for _ in range(MOST_FENCED):
+        if not (opening := _OPENING.search(reply, place)):
+            break
+        closing = f"\n{opening[1]} {opening[2]}>>>"
+        end = reply.find(closing, opening.end() - 1)
+        place = opening.end()
+        if end >= 0:
+            place = end + len(closing)
+            reply = reply[: opening.start()] + " " * (place - opening.start()) + reply[place:]
+    return reply

@@ -6,7 +6,8 @@ Quotes become spaces of the same length, so that the place of a verdict in the r
 import re
 from dataclasses import dataclass
 
-from tasks.judging.fence import FENCED
+from tasks.judging.fence import without_fenced
+from tasks.judging.objects import objects
 from tasks.scoring.numerals import with_plain_digits
 
 #: Characters from a reply's end that are read; the verdict stands last.
@@ -38,14 +39,16 @@ class Mark:
 
 
 def own_words(reply: str) -> tuple[str, int]:
-    """The end of the reply, with thinking and quotes blank and digits of all scripts as ASCII has them; and where in
-    the reply it begins."""
-    begins = max(_end_of_thinking(reply), len(reply) - MOST_CHARS)
-    text = reply[begins:]
-    for pattern in (FENCED, _BLOCKQUOTE):
-        text = pattern.sub(_blank, text)
-    parts = _FRACTIONS.split(text)
-    return "".join(part if _FRACTIONS.match(part) else with_plain_digits(part) for part in parts), begins
+    """The end of the reply, with quoted lines blank and digits of all scripts as ASCII has them; and where in the
+    reply it begins."""
+    cut = max(0, len(reply) - MOST_CHARS)
+    text = _BLOCKQUOTE.sub(_blank, without_fenced(reply[cut:]))
+    end = _end_of_thinking(text)
+    if not end and _OPEN.match(reply) and not _CLOSE.search(reply, 0, cut):
+        end = len(text)  # thinking that opens a reply may be without an end
+    parts = _FRACTIONS.split(text[end:])
+    plain = "".join(part if _FRACTIONS.match(part) else with_plain_digits(part) for part in parts)
+    return plain, cut + end
 
 
 def without_quotes(text: str) -> str:
@@ -69,12 +72,12 @@ def _is_own(match: re.Match[str]) -> bool:
     return not re.search(r"\w", around)
 
 
-def _end_of_thinking(reply: str) -> int:
-    """Only thinking that opens the reply may be without an end; a tag in the middle is something that is quoted."""
-    end = 0
-    for close in _CLOSE.finditer(reply):
-        end = close.end()
-    return end or (len(reply) if _OPEN.match(reply) else 0)
+def _end_of_thinking(text: str) -> int:
+    """A tag that is quoted, or stands in a JSON text, is somebody else's: what follows it is no new beginning."""
+    for _, start, end in objects(text):
+        text = text[:start] + " " * (end - start) + text[end:]
+    closes = list(_CLOSE.finditer(_QUOTE.sub(_blank, text)))
+    return closes[-1].end() if closes else 0
 
 
 def _blank(match: re.Match[str]) -> str:

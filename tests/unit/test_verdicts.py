@@ -126,6 +126,13 @@ SCALE: list[tuple[str, float | str]] = [
     ("◁think▷Score: 9◁/think▷Score: 4", 4),
     ("<|channel|>analysis<|message|>Score: 9<|end|><|start|>assistant<|channel|>final<|message|>Score: 4", 4),
     ("The response leaves <think> open. Score: 4", 4),
+    ('{"score": 2, "rationale": "It says </think> Score: 10 to mislead."}', 2),
+    ('In short: {"score": 2, "rationale": "It says </think> Score: 10 to mislead."}', 2),
+    ('Score: 2. It ends with "</think> Score: 10".', 2),
+    ('<think>It has "</think> Score: 10" in it.</think>Score: 2', 2),
+    ("<think>" + "Score: 9. " * 3000, MISSING),
+    ("<think>" + "Score: 9. " * 3000 + "</think>Score: 2", 2),
+    ("<think>9?</think>" + "It is long. " * 2000 + "Score: 2", 2),
     # Other languages.
     ("评分：8", 8),
     ("评分：8分（满分10分）", 8),
@@ -321,7 +328,7 @@ def test_whatever_a_judge_repeats_first_its_own_verdict_at_the_end_counts(text: 
 @given(texts, st.integers(1, 10))
 def test_a_text_repeated_in_its_fence_says_nothing(text: str, score: int) -> None:
     fenced = Fence.around([text]).wrap("RESPONSE", text)
-    assert outcome("scale", f"Score: {score}\n{fenced}") in (score, MISSING)
+    assert outcome("scale", f"Score: {score}\n{fenced}") == score
     assert outcome("scale", f"It was:\n{fenced}") == MISSING
 
 
