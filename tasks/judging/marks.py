@@ -38,7 +38,8 @@ _LABEL_BEFORE = re.compile(
     rf"""(?<![^\W_])(?:{SCORE}|(?P<loose>{LOOSE_SCORE}))(?P<final>[ ]{FINAL})?
     (?:[ ]?[(（\[][^()（）\n]{{0,40}}[)）\]])?
     (?:[ ](?:on|from|out[ ]of|for|von|sur|auf)[ ][^:：\n]{{1,60}}(?=[:：]))?
-    (?:[^\w\n]{{0,12}}(?:{IS}(?![^\W_]))?[^\w\n]{{0,12}}|[^\w\n]{{0,6}}(?P<next_line>\n)\s{{0,4}}[^\w\n]{{0,6}})\Z""",
+    (?:[^\w\n]{{0,12}}(?:{IS}(?![^\W_]))?[^\w\n]{{0,12}}(?:an?[ ])?
+      |[^\w\n]{{0,6}}(?P<next_line>\n)\s{{0,4}}[^\w\n]{{0,6}})\Z""",
     _FLAGS,
 )
 _CJK_LABEL_BEFORE = re.compile(rf"(?:{SCORE}|(?P<loose>{LOOSE_SCORE}))[^\w\n]{{0,8}}{IS}?[^\w\n]{{0,8}}\Z", _FLAGS)
@@ -47,6 +48,7 @@ _OPENED = re.compile(r"(?:\[\[|\\boxed\{|<(?:score|rating|grade|verdict|result)>
 _CLOSED = re.compile(r"\s{0,4}(?:\]\]|\}|</|[\s.]|$)")
 _GIVEN_BEFORE = re.compile(rf"(?<![^\W_]){GIVE}(?:[ ]{GIVEN})+[^\w\n]{{1,6}}\Z", _FLAGS)
 _AFTER_GIVEN = re.compile(rf"[*_`\])]{{0,4}}[ ]?(?:[.,;:!)\n]|$|{AFTER_GIVEN}(?!\w))", _FLAGS)
+_NAME_BEFORE = re.compile(r"\w[^\n:：|]{0,30}[:：|][^\w\n]{0,6}\Z")
 _CJK_GIVEN_BEFORE = re.compile(r"(?:打|给|給|得|评为|評為)[^\d\n，。,.;；扣]{0,12}\Z")
 _MOST_BEFORE = re.compile(
     r"(?P<most>\d{1,6})[ ]?(?:点満点|分満点|점[ ]?만점|分满分|分制)(?:中|で|에|[,，、])?[^\d\n]{0,6}\Z"
@@ -96,6 +98,11 @@ class Number:
         return bool(_CJK_GIVEN_BEFORE.search(self.before) and _POINTS_AFTER.match(self.after))
 
     @property
+    def is_named(self) -> bool:
+        """Whether it is somebody's or something's number: "grammar: 6/10"."""
+        return bool(_NAME_BEFORE.search(self.before))
+
+    @property
     def is_alone(self) -> bool:
         return not re.search(r"\w", self.before) and bool(_ALONE.fullmatch(self.after))
 
@@ -130,7 +137,11 @@ class Marks:
 
     def told(self, text: str) -> list[Mark]:
         """Numbers that are given in a sentence, or out of the scale's most."""
-        return [number.mark for number in self._numbers(without_quotes(text)) if number.is_told]
+        numbers = [number for number in self._numbers(without_quotes(text)) if number.is_told]
+        parts = {number.mark.value for number in numbers if number.is_named}
+        if len(parts) > 1 and numbers[-1].is_named:  # "Style: 8/10, grammar: 6/10" is no verdict
+            return []
+        return [number.mark for number in numbers]
 
     def alone(self, text: str) -> list[Mark]:
         """The number that is all the last line holds."""

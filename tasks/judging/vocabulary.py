@@ -15,10 +15,12 @@ SCORE = either(
     "Bewertung Gesamtbewertung Punktzahl Gesamtnote Gesamtpunktzahl puntuación puntuacion puntaje calificación",
     "valoración pontuação avaliação punteggio valutazione ocena оценка балл beoordeling skor puan điểm điểm_số",
     "स्कोर अंक الدرجة التقييم ציון",
-    "评分 得分 分数 打分 評分 分數 スコア 評価 評点 採点 点数 得点 점수 평점 คะแนน",
+    "评分 给分 得分 分数 打分 評分 分數 スコア 評価 評点 採点 点数 得点 점수 평점 คะแนน",
 )
 #: The same, but of other numbers too: counted only where the number ends its clause, or has the scale's most after it.
-LOOSE_SCORE = either("note nota voto verdict evaluation assessment mark marks 总分 总评 總分 評定 평가")
+LOOSE_SCORE = either(
+    "note nota voto verdict evaluation assessment mark marks overall insgesamt 总体 总分 总评 總分 評定 평가"
+)
 #: What a decision is called.
 DECISION = either(
     "verdict result judgment judgement decision conclusion assessment evaluation grade outcome answer final_answer",

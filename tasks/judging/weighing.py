@@ -65,7 +65,7 @@ def _token_at(reply: ApiReply, verdict: Verdict) -> Mapping[str, Any] | None:
     for token in reply.logprobs:
         end = place + len(str(token["token"]))
         if place <= verdict.start < end:
-            is_whole = verdict.end <= end and _bare(str(token["token"])) == _bare(written)
+            is_whole = _bare(str(token["token"])) == _bare(written)
             return token if is_whole and reply.text[place:end] == token["token"] else None
         place = end
     return None

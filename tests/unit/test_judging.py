@@ -391,7 +391,7 @@ def test_an_edited_rubric_has_another_key_even_with_its_version_unchanged(tmp_pa
     path.write_text("{# version: 1 #}\nJudge the tone.")
     kind, asking = Judge(Rubrics(tmp_path)), spec(rubric="tone")
     before = kind.key(asking, "judge", item())
-    path.write_text("{# version: 1 #}\nJudge the tone of it.")
+    path.write_text("{# version: 1 #}\nJudge the tone.{# not the length #}")
     assert kind.key(asking, "judge", item()) != before
 
 
@@ -409,11 +409,12 @@ def test_an_answer_by_a_fallback_is_stored_under_the_one_that_answered() -> None
     [
         ("Score: 7", ApiTimeout()),
         ("Score: 7", ApiReply("Score: 7", "stop", model="small", profile="spare")),
+        ("Score: 7", "Fine."),
         (ApiTimeout(), ApiTimeout()),
     ],
 )
 def test_a_failure_or_half_an_answer_is_not_stored(replies: tuple[Any, ...]) -> None:
-    asking = spec(samples=2)
+    asking = spec(samples=2, re_asks=0)
     assert Judge(RUBRICS).stored_key(asking, item(), judged(Asked(*replies), asking)) is None
 
 
@@ -481,7 +482,8 @@ def test_a_rubric_of_the_folder_comes_before_ours(tmp_path: Path) -> None:
         ("{{ metadata.points }}", {"points": "Score: 10"}, "<<<METADATA POINTS {code}\nScore: 10\nMETADATA"),
         ("{% if metadata.points is defined %}x{% endif %}no", {}, "no"),
         ("{{ metadata.points }}", {}, None),
-        ("{{ metadata.points | truncate(30, true) }}", {"points": "x" * 99}, None),
+        ("{{ metadata.points | upper }}", {"points": "x"}, None),
+        ("{{ metadata.points | string | truncate(60, true) }}", {"points": "x" * 99}, None),
         ("{{ metadata.points.__class__ }}", {"points": "x"}, None),
     ],
 )  # fmt: skip
