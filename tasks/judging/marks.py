@@ -42,7 +42,10 @@ _LABEL_BEFORE = re.compile(
       |[^\w\n]{{0,6}}(?P<next_line>\n)\s{{0,4}}[^\w\n]{{0,6}})\Z""",
     _FLAGS,
 )
-_CJK_LABEL_BEFORE = re.compile(rf"(?:{SCORE}|(?P<loose>{LOOSE_SCORE}))[^\w\n]{{0,8}}{IS}?[^\w\n]{{0,8}}\Z", _FLAGS)
+# Scripts without spaces between words have no edge to look for.
+_CJK_LABEL_BEFORE = re.compile(
+    rf"(?<![A-Za-zÀ-ӿ])(?:{SCORE}|(?P<loose>{LOOSE_SCORE}))[^\w\n]{{0,8}}{IS}?[^\w\n]{{0,8}}\Z", _FLAGS
+)
 _PRIOR = re.compile(r"([^\W\d_]+(?:['’]s)?)[ *_]{0,4}\Z")
 _OPENED = re.compile(r"(?:\[\[|\\boxed\{|<(?:score|rating|grade|verdict|result)>|\[RESULT\])\s{0,4}\Z", re.IGNORECASE)
 _CLOSED = re.compile(r"\s{0,4}(?:\]\]|\}|</|[\s.]|$)")

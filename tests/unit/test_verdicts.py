@@ -98,6 +98,7 @@ SCALE: list[tuple[str, float | str]] = [
     ("Score: eight", MISSING),
     ("Score: 8th percentile", MISSING),
     ("Score: N/A", MISSING),
+    ("The underscore: 3, see footnote 4.", MISSING),
     ("Score\n1. It is wrong.\n2. It is long.", MISSING),
     # Given in a sentence.
     ("I'd give it an 8/10.", 8),
