@@ -1,4 +1,4 @@
-"""Agreement with labels, against figures worked out by hand or with scikit-learn and scipy."""
+"""Agreement with labels, against figures worked out by hand."""
 
 from typing import Any
 
