@@ -130,6 +130,11 @@ class Settings(BaseSettings):
         le=50_000,
         description="Jobs with more items than this are kept in the storage, smaller ones in Redis.",
     )
+    rubrics_dir: Path | None = Field(
+        None,
+        description="Folder of rubrics for judges (`name.j2`), beside those that come with Assay; "
+        "the same on web and API workers.",
+    )
     simulated_journal: Path | None = Field(
         None, description="File that the `simulated` kind writes a line to for every item it computes; for tests."
     )

@@ -18,6 +18,11 @@ AssayError
     │   └── UnknownKind    no such kind of job
     ├── UnknownJob         no such job, or it has expired
     ├── CannotJudge        a scorer has no score for this item; `reason` says why
+    │   └── NoVerdict      a judge model answered, but gave no verdict
+    │       ├── VerdictMissing   none could be read in its reply
+    │       ├── ReplyRefused     it refused to judge
+    │       ├── ReplyCut         its reply was cut off at its length limit
+    │       └── ReplyFiltered    a content filter stopped it
     ├── ApiRefused         an outside API says that the request is wrong
     ├── BudgetSpent        the job's budget is used up
     └── Conflict           the job's state, or an earlier request, forbids it
@@ -105,6 +110,37 @@ class CannotJudge(Permanent):
     def __init__(self, reason: str, message: str | None = None) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class NoVerdict(CannotJudge):
+    """The judge gave no verdict."""
+
+    type = "verdict_missing"
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(self.type, message)
+
+
+class VerdictMissing(NoVerdict):
+    """No verdict could be read in the judge's reply."""
+
+
+class ReplyRefused(NoVerdict):
+    """The judge refused to judge."""
+
+    type = "reply_refused"
+
+
+class ReplyCut(NoVerdict):
+    """The judge's reply was cut off at its length limit: raise `sampling.max_tokens`."""
+
+    type = "reply_cut"
+
+
+class ReplyFiltered(NoVerdict):
+    """A content filter stopped the judge's reply."""
+
+    type = "reply_filtered"
 
 
 class Conflict(Permanent):

@@ -104,5 +104,16 @@ def transcript(prompt: str | Sequence[Message]) -> str:
     return "\n\n".join(message.text for message in prompt if message.text)
 
 
+def conversation(chat: str | Sequence[Message]) -> str:
+    """All that was said and by whom, tool calls and what tools answered included."""
+    if isinstance(chat, str):
+        return chat
+    turns = []
+    for message in chat:
+        calls = [_line(call) for call in message.tool_calls or ()]
+        turns.append("\n".join([f"[{message.role}]", *filter(None, (message.text, *calls))]))
+    return "\n\n".join(turns)
+
+
 def _line(call: ToolCall) -> str:
     return f"<tool_call>{json.dumps(call.plain(), ensure_ascii=False)}</tool_call>"

@@ -1,0 +1,177 @@
+"""One item before its judges: everything asked at once, what gave no verdict asked again, one result in the end.
+
+How a call is made, retried and paid for is the business of `ask`. A judge without a verdict never becomes a number.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from config.queues import Priority
+from tasks.apis.call import ApiCall, ApiReply, Ask
+from tasks.errors import ApiTimeout, AssayError, CannotJudge, NoVerdict, Retryable
+from tasks.jobs.model import ItemError, Result
+from tasks.judging import weighing
+from tasks.judging.model import JudgeItem, JudgeSpec, Member
+from tasks.judging.prompts import Prompt, nudged, prompts
+from tasks.judging.rubrics import Rubric, RubricError
+from tasks.judging.verdict import Verdict, read_reply, reader, schema
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One question to one judge, and what came of it."""
+
+    member: Member
+    prompt: Prompt
+    index: int
+    replies: tuple[ApiReply, ...]
+    missed: tuple[NoVerdict, ...]
+    """What was wrong with the replies before the last."""
+    verdict: Verdict | None = None
+    score: float | None = None
+    """What it means for the response, on the scale."""
+    weighted: bool = False
+    error: AssayError | None = None
+
+
+async def judge_item(
+    ask: Ask, spec: JudgeSpec, rubric: Rubric, item: JudgeItem, job: str = "", priority: Priority = "normal"
+) -> Result:
+    """The item's result: ok when every judge gave at least one verdict, for a pair in each order."""
+    try:
+        asked = prompts(spec, rubric, item)
+    except CannotJudge as error:
+        return Result(error=ItemError(error.reason, str(error)))
+    except RubricError as error:
+        return Result(error=ItemError("rubric_unusable", str(error)))
+    async with asyncio.TaskGroup() as group:  # a bug in one ends the others
+        tasks = [
+            group.create_task(_sample(ask, spec, member, prompt, index, job, priority))
+            for member in spec.panel
+            for prompt in asked
+            for index in range(spec.samples)
+        ]
+    return _result(spec, rubric, asked, [task.result() for task in tasks])
+
+
+async def _sample(
+    ask: Ask, spec: JudgeSpec, member: Member, prompt: Prompt, index: int, job: str, priority: Priority
+) -> Sample:
+    replies: list[ApiReply] = []
+    missed: list[NoVerdict] = []
+    messages = prompt.messages
+    while True:
+        call = ApiCall(
+            profile=member.profile,
+            messages=messages,
+            model=member.model,
+            sampling=spec.sampling_of(index),
+            schema=schema(spec.mode, spec.scale) if spec.use_schema == "auto" else None,
+            top_logprobs=weighing.TOP_LOGPROBS if spec.logprobs else 0,
+            timeout_s=spec.timeout_s,
+            max_retries=spec.max_retries,
+            job=job,
+            priority=priority,
+        )
+        try:
+            replies.append(await ask(call))
+            verdict = read_reply(spec, replies[-1])
+        except NoVerdict as error:
+            if len(missed) >= spec.re_asks:
+                return Sample(member, prompt, index, tuple(replies), tuple(missed), error=error)
+            missed.append(error)
+            messages = nudged(prompt.messages, error)
+            continue
+        except AssayError as error:
+            return Sample(member, prompt, index, tuple(replies), tuple(missed), error=error)
+        weight = weighing.weighted(reader(spec.mode, spec.scale), replies[-1], verdict) if spec.logprobs else None
+        score = verdict.value if weight is None else weight
+        if prompt.order == "rival_first":
+            score = 1 - score
+        return Sample(member, prompt, index, tuple(replies), tuple(missed), verdict, score, weighted=weight is not None)
+
+
+def _result(spec: JudgeSpec, rubric: Rubric, asked: Sequence[Prompt], samples: Sequence[Sample]) -> Result:
+    value = _record(rubric, asked, samples)
+    cells: dict[tuple[str, str], list[float]] = {
+        (member.name, prompt.order): [] for member in spec.panel for prompt in asked
+    }
+    for sample in samples:
+        if sample.score is not None:
+            cells[sample.member.name, sample.prompt.order].append(sample.score)
+    empty = next((cell for cell, scores in cells.items() if not scores), None)
+    if empty:
+        return _failure([s for s in samples if (s.member.name, s.prompt.order) == empty], value)
+    means = {cell: weighing.mean(scores) for cell, scores in cells.items()}
+    low, high = spec.range if spec.normalize else (0, 1)
+    by_member = {
+        member.name: weighing.normalized(weighing.mean([means[member.name, p.order] for p in asked]), low, high)
+        for member in spec.panel
+    }
+    scores = [score for scores in cells.values() for score in scores]
+    parts = {f"profile.{name}": score for name, score in by_member.items()}
+    parts["spread"] = weighing.spread(scores) / (high - low)
+    parts["samples_valid"] = float(len(scores))
+    if spec.mode == "pairwise":
+        agreed = [weighing.agree(*(means[member.name, p.order] for p in asked)) for member in spec.panel]
+        parts["order_agreement"] = weighing.mean([float(each) for each in agreed])
+    score = weighing.panel_mean([(member.weight, by_member[member.name]) for member in spec.panel])
+    return Result(score=score, parts=parts, value=value)
+
+
+def _failure(samples: Sequence[Sample], value: Any) -> Result:
+    """Why a judge has no verdict. What may pass comes first: then the item is tried again."""
+    errors = [sample.error for sample in samples if sample.error]
+    error = next((each for each in errors if isinstance(each, Retryable)), errors[0])
+    name = error.reason if isinstance(error, CannotJudge) else _snake(type(error).__name__)
+    message = f"{samples[0].member.name}: {error}"
+    failure = ItemError(name, message, retryable=isinstance(error, Retryable))
+    return Result(value=value, error=failure, timed_out=isinstance(error, ApiTimeout))
+
+
+def _record(rubric: Rubric, asked: Sequence[Prompt], samples: Sequence[Sample]) -> dict[str, Any]:
+    """What was asked and answered, to be read back with the item."""
+    replies = [reply for sample in samples for reply in sample.replies]
+    costs = [reply.cost for reply in replies if reply.cost is not None]
+    return {
+        "rubric": rubric.label,
+        "prompt": [{"order": prompt.order, "messages": [dict(each) for each in prompt.messages]} for prompt in asked],
+        "verdicts": [_row(sample) for sample in samples],
+        "models": sorted({reply.model for reply in replies if reply.model}),
+        "tokens": {
+            "prompt": sum(reply.prompt_tokens for reply in replies),
+            "completion": sum(reply.completion_tokens for reply in replies),
+        },
+        "cost": sum(costs) if costs else None,
+    }
+
+
+def _row(sample: Sample) -> Mapping[str, Any]:
+    reply = sample.replies[-1] if sample.replies else None
+    error = sample.error
+    return {
+        "profile": sample.member.profile,
+        "order": sample.prompt.order,
+        "sample": sample.index,
+        "verdict": sample.verdict.value if sample.verdict else None,
+        "score": sample.score,
+        "weighted": sample.weighted,
+        "rationale": sample.verdict.rationale if sample.verdict else None,
+        "reply": reply.text if reply else None,
+        "model": reply.model if reply else None,
+        "answered_by": reply.profile or sample.member.profile if reply else None,
+        "used_schema": reply.used_schema if reply else False,
+        "asks": len(sample.replies),
+        "missed": [each.reason for each in sample.missed],
+        "error": {"type": _snake(type(error).__name__), "message": str(error)} if error else None,
+        "tokens": sum(each.prompt_tokens + each.completion_tokens for each in sample.replies),
+        "cost": sum(each.cost or 0.0 for each in sample.replies) if reply and reply.cost is not None else None,
+        "latency_s": round(sum(each.latency_s for each in sample.replies), 3),
+    }
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
