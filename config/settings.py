@@ -23,6 +23,8 @@ NODE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 #: Read by the client (`client/`), which may share its environment with a server.
 CLIENT_VARIABLES = ("ASSAY_URL", "ASSAY_TOKEN")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+#: Said wherever people look, while no API is configured.
+DEVELOPMENT_NOTE = "judging uses the development API: scores mean nothing"
 SLOTS = re.compile(r"(cpu:)?[1-9][0-9]{0,3}")
 
 
