@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from workers.development_api.prompt import Question
+from workers.development_api.prompt import Form
 from workers.development_api.rule import Judge, Word
 
 Piece = str | Word
@@ -20,36 +20,34 @@ _RATIONALES = {"rationale", "reasoning", "reason", "explanation", "feedback", "t
 
 def fill_text(judge: Judge, rationale: str) -> Iterator[Piece]:
     """Prose that ends with the verdict: `Score: 7`, or in the words that the prompt asks for."""
-    question = judge.question
-    opening, closing = ("[[", "]]") if question.brackets else ("", "")
-    if len(question.responses) == 2:
-        label, word = "Winner", judge.winner("A", "B", question.tie)
-    elif question.words:
-        label, word = "Verdict", judge.either(*question.words)
+    form = judge.form
+    opening, closing = ("[[", "]]") if form.brackets else ("", "")
+    if judge.is_comparison:
+        label, word = "Winner", judge.winner("A", "B", form.tie)
+    elif form.words:
+        label, word = "Verdict", judge.either(*form.words)
     else:
-        label, word = "Score", judge.number(question.low, question.high)
+        label, word = "Score", judge.number(form.low, form.high)
     yield f"{rationale}\n\n" if rationale else ""
-    yield f"{question.label or label}: {opening}"
+    yield f"{form.label or label}: {opening}"
     yield word
     yield closing
 
 
 def fill_object(judge: Judge, rationale: str) -> Iterator[Piece]:
     """A JSON object with the names that the prompt quotes."""
-    keys = judge.question.keys or ("rationale", "score")
-    return fill_schema(
-        judge, rationale, {"type": "object", "properties": {key: _guess(judge.question, key) for key in keys}}
-    )
+    keys = judge.form.keys or ("rationale", "score")
+    return fill_schema(judge, rationale, {"type": "object", "properties": {key: _guess(judge, key) for key in keys}})
 
 
-def _guess(question: Question, key: str) -> dict[str, Any]:
+def _guess(judge: Judge, key: str) -> dict[str, Any]:
     if key.lower() in _RATIONALES:
         return {"type": "string"}
-    if len(question.responses) == 2:
-        return {"enum": ["A", "B", *([question.tie] if question.tie else [])]}
-    if question.words:
-        return {"enum": list(question.words)}
-    return {"type": "integer"}
+    if judge.is_comparison:
+        return {"enum": ["A", "B", *([judge.form.tie] if judge.form.tie else [])]}
+    if judge.form.words:
+        return {"enum": list(judge.form.words)}
+    return {"type": "number" if judge.form.high - judge.form.low <= 1 else "integer"}
 
 
 def fill_schema(judge: Judge, rationale: str, schema: Mapping[str, Any]) -> Iterator[Piece]:
@@ -88,7 +86,7 @@ class _Filling:
                 yield from self.fill(schema.get("items", {}), name, depth + 1)
             yield "]"
         elif kind in ("integer", "number"):
-            yield self._judge.number(*_bounds(schema, self._judge.question), name, kind == "integer")
+            yield self._judge.number(*_bounds(schema, self._judge.form), name, kind == "integer")
         elif kind == "boolean":
             yield self._judge.either("true", "false", name)
         else:
@@ -132,7 +130,7 @@ class _Filling:
         return place if isinstance(place, dict) else {}
 
 
-def _bounds(schema: Mapping[str, Any], question: Question) -> tuple[float, float]:
+def _bounds(schema: Mapping[str, Any], form: Form) -> tuple[float, float]:
     """Where a number may lie: the schema's bounds, completed by the prompt's scale."""
     whole = "integer" in schema.get("type", ())
     low, high = schema.get("minimum"), schema.get("maximum")
@@ -142,7 +140,7 @@ def _bounds(schema: Mapping[str, Any], question: Question) -> tuple[float, float
     if high is None and (below := schema.get("exclusiveMaximum")) is not None:
         high = below - nudge
     if low is None:
-        low = question.low if high is None or question.low <= high else high
+        low = form.low if high is None or form.low <= high else high
     if high is None:
-        high = question.high if question.high >= low else low
+        high = form.high if form.high >= low else low
     return (float(-(-low // 1)), float(high // 1)) if whole else (float(low), float(high))

@@ -7,6 +7,7 @@ model's name (`judge?schema=no&latency_ms=20`).
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import parse_qsl
 
@@ -73,17 +74,19 @@ class Knobs:
 
     @model_validator(mode="after")
     def _shares_fit(self) -> Self:
-        if sum(self.share(fate) for fate in FATES) > 1 + 1e-9:
+        if sum(share for _, share in self.shares) > 1 + 1e-9:
             raise ValueError("the shares of what happens to a call are more than 1 together")
-        low_ms, high_ms = self.latency_bounds_ms()
+        low_ms, high_ms = self.latency_bounds_ms
         if low_ms > high_ms:
             raise ValueError(f"latency_ms is {self.latency_ms}: the first number must be the smaller one")
         return self
 
-    def share(self, fate: Fate) -> float:
-        share: float = getattr(self, f"share_{fate}")
-        return share
+    @cached_property
+    def shares(self) -> tuple[tuple[Fate, float], ...]:
+        """What may happen to a call but `ok`."""
+        return tuple((fate, share) for fate in FATES if (share := getattr(self, f"share_{fate}")))
 
+    @cached_property
     def latency_bounds_ms(self) -> tuple[float, float]:
         low, _, high = self.latency_ms.partition("-")
         return float(low), float(high or low)
@@ -114,7 +117,7 @@ def for_one_call(knobs: Knobs, headers: Iterable[tuple[str, str]], model: str) -
     name, _, suffix = model.partition("?")
     own = dict(parse_qsl(suffix, keep_blank_values=True)) if suffix else {}
     for header, value in headers:
-        if header.lower().startswith(HEADER):
+        if header[: len(HEADER)].lower() == HEADER:
             own[header.lower().removeprefix(HEADER).replace("-", "_")] = value
     if not own:
         return knobs, name
@@ -126,15 +129,15 @@ def for_one_call(knobs: Knobs, headers: Iterable[tuple[str, str]], model: str) -
 
 def draw_fate(knobs: Knobs, chance: random.Random) -> Fate:
     point = chance.random()
-    for fate in FATES:
-        point -= knobs.share(fate)
+    for fate, share in knobs.shares:
+        point -= share
         if point < 0:
             return fate
     return "ok"
 
 
 def draw_latency_s(knobs: Knobs, chance: random.Random) -> float:
-    low_ms, high_ms = knobs.latency_bounds_ms()
+    low_ms, high_ms = knobs.latency_bounds_ms
     if low_ms == high_ms:
         return low_ms / 1000
     low_ms = max(low_ms, 1.0)

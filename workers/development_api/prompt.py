@@ -9,6 +9,7 @@ a heading; use tags.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from workers.development_api.tokens import text_of
@@ -45,17 +46,17 @@ _PAIRS = re.compile(
     r"(fail|incorrect|no|false|bad|reject|unacceptable)\b"
 )
 _TIE = re.compile(r"(?i)\b(tie|draw|equal)\b")
+_CODE = re.compile(r"\b[0-9a-f]{8,40}\b")
 _KEY = re.compile(r"\"(\w+)\"\s*:")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    responses: tuple[str, ...]
-    """One text, or the two of a comparison."""
-    reference: str | None
+class Form:
+    """How the verdict is to be given, as far as the prompt says it in words."""
+
     low: float = 1
     high: float = 10
-    """The scale; 1 to 10 when the prompt names none."""
+    """The scale."""
     label: str = ""
     """As written before the colon: `Score`, `Final verdict`; empty: none was named."""
     words: tuple[str, str] | None = None
@@ -67,7 +68,15 @@ class Question:
     keys: tuple[str, ...] = ()
     """Quoted names with a colon, for a JSON object."""
     wants_object: bool = False
-    """Whether the prompt asks for a JSON object in words."""
+    """Whether a JSON object is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    responses: tuple[str, ...]
+    """One text, or the two of a comparison."""
+    reference: str | None
+    form: Form
 
 
 def read_question(messages: Sequence[Mapping[str, Any]]) -> Question:
@@ -75,36 +84,57 @@ def read_question(messages: Sequence[Mapping[str, Any]]) -> Question:
     users = [number for number, message in enumerate(messages) if message.get("role") == "user"] or [len(texts) - 1]
     for number in users:  # the first that holds marked texts: later ones may complain about a reply
         text = texts[number]
-        sections = _between(text, _FENCE, "\n{}>>>") or _between(text, _TAG, "</{}") or _headed(text)
+        marked = _between(text, _FENCE, "\n{}>>>") or _between(text, _TAG, "</{}")
+        sections = marked or _headed(text)
         if any(not section.is_reference for section in sections):
             break
     else:
-        number, sections = users[0], []
-    told = "\n".join([*texts[:number], _without(texts[number], sections), *texts[number + 1 :]])
-    if not (_LABEL.search(told) or _SCALE.search(told) or _PAIRS.search(told)):
-        told = "\n".join(texts)  # what is asked for stands below a heading, and was taken for its text
+        number, text, sections = users[0], texts[users[0]], []
+    form = read_form("\n".join([*texts[:number], _without(text, sections), *texts[number + 1 :]]))
+    if form == Form() and sections and not marked:  # what is asked for was taken for a part of the last text
+        form = read_form("\n".join(texts))
     first, second, reference = (
-        "\n".join(texts[number][section.start : section.stop].strip("`\n ") for section in chosen)
+        "\n".join(text[section.start : section.stop].strip("`\n ") for section in chosen)
         for chosen in (
             [section for section in sections if not section.is_reference and not section.is_second],
             [section for section in sections if not section.is_reference and section.is_second],
             [section for section in sections if section.is_reference],
         )
     )
+    return Question(
+        responses=(first, second) if first and second else (first or second or text,),
+        reference=reference or None,
+        form=form,
+    )
+
+
+def read_form(told: str) -> Form:
+    """What the prompt says beside the texts under judgement. It is the same for all items of a job but for the code of
+    the fence, so that reading it once is enough."""
+    if len(told) > MAX_REMEMBERED_CHARS:
+        return _read_form(told)
+    return _remembered_form(_CODE.sub("", told))
+
+
+def _read_form(told: str) -> Form:
     scale, pair, tie = _SCALE.search(told), _PAIRS.search(told), _TIE.search(told)
     low, high = (float(scale[1]), float(scale[2])) if scale else (1.0, 10.0)
-    return Question(
-        responses=(first, second) if first and second else (first or second or texts[number],),
-        reference=reference or None,
+    keys = tuple(dict.fromkeys(_KEY.findall(told)))
+    return Form(
         low=low if low < high else 1.0,
         high=high if low < high else 10.0,
         label=labels[-1] if (labels := _LABEL.findall(told)) else "",
         words=(pair[1], pair[2]) if pair else None,
         tie="C" if "[[C]]" in told else tie[1] if tie else "",
         brackets="[[" in told,
-        keys=(keys := tuple(dict.fromkeys(_KEY.findall(told)))),
+        keys=keys,
         wants_object="JSON" in told and bool(keys),
     )
+
+
+#: Forms are remembered, unless their text is long: memory is bounded by the product.
+MAX_REMEMBERED_CHARS = 8192
+_remembered_form = lru_cache(maxsize=256)(_read_form)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import json
 import math
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 from zlib import crc32
@@ -22,21 +22,17 @@ REFUSAL = "I'm sorry, but I can't help with that."
 STREAM_TOKENS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    text: str
-    odds: Mapping[str, float]
+#: By its place among a reply's tokens: the odds of the words that could stand there.
+Odds = Mapping[int, Mapping[str, float]]
+_SAME = random.Random(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    tokens: tuple[Token, ...]
+    tokens: list[str]
     finish_reason: str
+    odds: Odds = field(default_factory=dict)
     refusal: str | None = None
-
-    @property
-    def content(self) -> str:
-        return "".join(token.text for token in self.tokens)
 
 
 def make_choices(asked: Asked, knobs: Knobs, fate: Fate, number: int) -> list[Choice]:
@@ -45,26 +41,30 @@ def make_choices(asked: Asked, knobs: Knobs, fate: Fate, number: int) -> list[Ch
 
 
 def _choice(asked: Asked, knobs: Knobs, fate: Fate, index: int, number: int) -> Choice:
-    drawn_by = asked.seed if asked.seed is not None else number if asked.temperature > 0 else 0
-    chance = random.Random(f"{asked.checksum} {drawn_by} {index}")
     if fate == "refusal":
-        return Choice((), "stop", REFUSAL)
+        return Choice([], "stop", refusal=REFUSAL)
     if fate == "unparsable":
-        return _bounded(asked, _tokens([f"{NOTICE} It would rather not say how good this is."]))
-    judge = Judge(asked.question, asked.temperature, chance, chance.random() < knobs.share_first)
-    said = tuple(_tokens(_pieces(asked, knobs, judge)))
+        return _bounded(asked, *_tokens([f"{NOTICE} It would rather not say how good this is."]))
+    chance = _SAME  # of which nothing is drawn
+    if asked.temperature > 0 or knobs.share_first:
+        drawn_by = asked.seed if asked.seed is not None else number if asked.temperature > 0 else 0
+        chance = random.Random(f"{asked.checksum} {drawn_by} {index}")
+    judge = Judge(
+        asked.question, asked.temperature, chance, bool(knobs.share_first) and chance.random() < knobs.share_first
+    )
+    said, odds = _tokens(_pieces(asked, knobs, judge))
     if fate in ("length", "filter"):
-        return Choice(said[: len(said) // 2], "length" if fate == "length" else "content_filter")
-    return _bounded(asked, said)
+        return Choice(said[: len(said) // 2], "length" if fate == "length" else "content_filter", odds)
+    return _bounded(asked, said, odds)
 
 
 def _pieces(asked: Asked, knobs: Knobs, judge: Judge) -> Iterator[Piece]:
     rationale = "" if asked.max_tokens and asked.max_tokens < TERSE_TOKENS else f"{NOTICE} {judge.because()}"
     if knobs.thinking:
-        yield f"<think>\nAt first sight it is the worst there is.\nScore: {judge.question.low:g}\n</think>\n"
+        yield f"<think>\nAt first sight it is the worst there is.\nScore: {judge.form.low:g}\n</think>\n"
     if asked.schema is not None and knobs.schema == "yes":
         yield from fill_schema(judge, rationale, asked.schema)
-    elif asked.question.wants_object or (asked.wants_object and knobs.schema in ("yes", "object")):
+    elif judge.form.wants_object or (asked.wants_object and knobs.schema in ("yes", "object")):
         yield from fill_object(judge, rationale)
     elif rationale:
         yield from fill_text(judge, rationale)
@@ -72,29 +72,31 @@ def _pieces(asked: Asked, knobs: Knobs, judge: Judge) -> Iterator[Piece]:
         yield next(piece for piece in fill_text(judge, "") if isinstance(piece, Word))
 
 
-def _tokens(pieces: Iterable[Piece]) -> Iterator[Token]:
+def _tokens(pieces: Iterable[Piece]) -> tuple[list[str], Odds]:
+    said: list[str] = []
+    odds = {}
     for piece in pieces:
         if isinstance(piece, Word):
-            first, *rest = tokens.split(piece.text) or [""]
-            yield Token(first, {} if rest else piece.odds)
-            yield from (Token(text, {}) for text in rest)
+            words = tokens.split(piece.text)
+            if len(words) == 1:
+                odds[len(said)] = piece.odds
+            said += words
         else:
-            yield from (Token(text, {}) for text in tokens.split(piece))
+            said += tokens.split(piece)
+    return said, odds
 
 
-def _bounded(asked: Asked, said: Iterable[Token]) -> Choice:
+def _bounded(asked: Asked, said: list[str], odds: Odds) -> Choice:
     """Cut at a stop word or at the most tokens that were asked for."""
-    kept: list[Token] = []
-    text = ""
-    for token in said:
-        if asked.max_tokens and len(kept) == asked.max_tokens:
-            return Choice(tuple(kept), "length")
-        kept.append(token)
-        if asked.stop:
-            text += token.text
-            if found := [text.index(word) for word in asked.stop if word in text]:
-                return Choice(tuple(_tokens([text[: min(found)]])), "stop")
-    return Choice(tuple(kept), "stop")
+    finish_reason = "stop"
+    if asked.max_tokens and len(said) > asked.max_tokens:
+        said, finish_reason = said[: asked.max_tokens], "length"
+    if asked.stop:
+        text = "".join(said)
+        if found := [place for word in asked.stop if (place := text.find(word)) >= 0]:
+            said, finish_reason = tokens.split(text[: min(found)]), "stop"
+            odds = {place: words for place, words in odds.items() if place < len(said) and said[place] in words}
+    return Choice(said, finish_reason, odds)
 
 
 def usage(asked: Asked, choices: Iterable[Choice]) -> dict[str, int]:
@@ -115,10 +117,10 @@ def completion(asked: Asked, model: str, choices: list[Choice], name: str, creat
                     "index": index,
                     "message": {
                         "role": "assistant",
-                        "content": None if choice.refusal else choice.content,
+                        "content": None if choice.refusal else "".join(choice.tokens),
                         "refusal": choice.refusal,
                     },
-                    "logprobs": _logprobs(choice.tokens, asked.top_logprobs) if logprobs else None,
+                    "logprobs": _logprobs(choice, 0, len(choice.tokens), asked.top_logprobs) if logprobs else None,
                     "finish_reason": choice.finish_reason,
                 }
                 for index, choice in enumerate(choices)
@@ -132,18 +134,20 @@ def stream(asked: Asked, model: str, choices: list[Choice], name: str, created: 
     """The same as server-sent events."""
     frame = _frame("chat.completion.chunk", model, name, created)
 
-    def event(index: int, delta: dict[str, Any], said: tuple[Token, ...] = (), finish: str | None = None) -> bytes:
-        choice = {"index": index, "delta": delta, "finish_reason": finish}
-        choice["logprobs"] = _logprobs(said, asked.top_logprobs) if logprobs and said else None
+    def event(
+        index: int, delta: dict[str, Any], odds: dict[str, Any] | None = None, finish: str | None = None
+    ) -> bytes:
+        choice = {"index": index, "delta": delta, "logprobs": odds, "finish_reason": finish}
         return b"data: " + _encoded(frame | {"choices": [choice]}) + b"\n\n"
 
     for index, choice in enumerate(choices):
         yield event(index, {"role": "assistant", "content": None if choice.refusal else "", "refusal": None})
         if choice.refusal:
             yield event(index, {"refusal": choice.refusal})
-        said = iter(choice.tokens)
-        while piece := tuple(islice(said, STREAM_TOKENS)):
-            yield event(index, {"content": "".join(token.text for token in piece)}, piece)
+        for start in range(0, len(choice.tokens), STREAM_TOKENS):
+            stop = min(start + STREAM_TOKENS, len(choice.tokens))
+            odds = _logprobs(choice, start, stop, asked.top_logprobs) if logprobs else None
+            yield event(index, {"content": "".join(choice.tokens[start:stop])}, odds)
         yield event(index, {}, finish=choice.finish_reason)
     if asked.wants_usage:
         yield b"data: " + _encoded(frame | {"choices": [], "usage": usage(asked, choices)}) + b"\n\n"
@@ -163,12 +167,14 @@ def _frame(kind: str, model: str, name: str, created: int) -> dict[str, Any]:
     return {"id": name, "object": kind, "created": created, "model": model, "system_fingerprint": FINGERPRINT}
 
 
-def _logprobs(said: Iterable[Token], top: int) -> dict[str, Any]:
+def _logprobs(choice: Choice, start: int, stop: int, top: int) -> dict[str, Any]:
+    """Of the tokens from `start` to `stop`."""
     content = []
-    for token in said:
-        odds = token.odds or _plain_odds(token.text)
+    for place in range(start, stop):
+        token = choice.tokens[place]
+        odds = choice.odds.get(place) or _plain_odds(token)
         likeliest = [_logprob(word, share) for word, share in islice(odds.items(), top)]
-        content.append(_logprob(token.text, odds[token.text]) | {"top_logprobs": likeliest})
+        content.append(_logprob(token, odds[token]) | {"top_logprobs": likeliest})
     return {"content": content, "refusal": None}
 
 

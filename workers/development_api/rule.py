@@ -42,18 +42,20 @@ class Judge:
     """One judgement: the same for equal questions, unless it is drawn."""
 
     def __init__(self, question: Question, temperature: float, chance: random.Random, biased: bool = False) -> None:
-        self.question = question
+        self._question = question
+        self.form = question.form
+        self.is_comparison = len(question.responses) == 2
         self._temperature = temperature
         self._chance = chance
         self._biased = biased
 
     def grade(self, name: str = "") -> float:
         """Of the (first) text; of one criterion of it if `name` is one."""
-        return _grade(self.question.responses[0], self.question.reference, "" if name.lower() in _WHOLE else name)
+        return _grade(self._question.responses[0], self._question.reference, "" if name.lower() in _WHOLE else name)
 
     def because(self) -> str:
-        question = self.question
-        if len(question.responses) == 2:
+        question = self._question
+        if self.is_comparison:
             grades = [_grade(text, question.reference, "") for text in question.responses]
             return f"By the rule the first text is worth {grades[0]:.2f} of 1, the second {grades[1]:.2f}."
         if question.reference is not None:
@@ -77,7 +79,7 @@ class Judge:
         return self._say({good: likelihood, bad: 1 - likelihood})
 
     def winner(self, first: str, second: str, tie: str = "") -> Word:
-        one, other = (_grade(text, self.question.reference, "") for text in self.question.responses[:2])
+        one, other = (_grade(text, self._question.reference, "") for text in self._question.responses[:2])
         best = first if self._biased or one > other else second if other > one else tie or first
         words = [word for word in (first, second, tie) if word]
         return self._say({word: SURE if word == best else (1 - SURE) / (len(words) - 1) for word in words})
@@ -86,7 +88,7 @@ class Judge:
         """A word of a list: by what the words mean if they are known, else by their order, the last being the best."""
         known = {word.lower(): word for word in words}
         first, second = _member(known, _FIRST), _member(known, _SECOND)
-        if len(self.question.responses) == 2 and first and second:
+        if self.is_comparison and first and second:
             return self.winner(first, second, next((word for word in words if word not in (first, second)), ""))
         good, bad = _member(known, _GOOD), _member(known, _BAD)
         if len(words) == 2 and good and bad:

@@ -1,10 +1,15 @@
-"""What counts as a token here: a word with the blank before it, up to three digits, a run of blanks, any other sign."""
+"""What counts as a token here.
+
+In a reply: a word with the blank before it, up to three digits, a run of blanks, any other sign. In a prompt, which may
+be long: four bytes.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 _TOKEN = re.compile(r" ?[^\W\d_]+|\d{1,3}|\s+|.", re.DOTALL)
+PROMPT_BYTES = 4
 #: What each message costs beside its text.
 MESSAGE_TOKENS = 4
 
@@ -12,10 +17,6 @@ MESSAGE_TOKENS = 4
 def split(text: str) -> list[str]:
     """The tokens; joined they are the text again."""
     return _TOKEN.findall(text)
-
-
-def count(text: str) -> int:
-    return len(_TOKEN.findall(text))
 
 
 def text_of(message: Mapping[str, Any]) -> str:
@@ -28,4 +29,4 @@ def text_of(message: Mapping[str, Any]) -> str:
 
 
 def count_messages(messages: Iterable[Mapping[str, Any]]) -> int:
-    return sum(count(text_of(message)) + MESSAGE_TOKENS for message in messages)
+    return sum(len(text_of(message).encode()) // PROMPT_BYTES + MESSAGE_TOKENS for message in messages)
