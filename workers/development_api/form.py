@@ -95,7 +95,7 @@ class _Filling:
     def _enum(self, values: list[Any], name: str) -> Iterator[Piece]:
         words = {value if isinstance(value, str) else json.dumps(value): value for value in values}
         if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
-            yield self._judge.one_of(sorted(words, key=float), name)
+            yield self._judge.step(sorted(words, key=float), name)
             return
         word = self._judge.one_of(list(words), name)
         if isinstance(words[word.text], str):

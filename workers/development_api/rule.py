@@ -19,8 +19,9 @@ from workers.development_api.prompt import Question
 SPREAD = 0.7
 #: Odds of the word that the rule gives, where there are only words.
 SURE = 0.9
-#: Words of a scale that have odds at most.
-MAX_STEPS = 21
+#: Steps of a scale at most, and how many of them have odds.
+MAX_STEPS = 1000
+MAX_ODDS = 21
 
 _GOOD = {"pass", "passed", "correct", "yes", "true", "good", "accept", "acceptable", "1"}
 _BAD = {"fail", "failed", "incorrect", "no", "false", "bad", "reject", "unacceptable", "0"}
@@ -64,15 +65,16 @@ class Judge:
 
     def number(self, low: float, high: float, name: str = "", whole: bool = False) -> Word:
         step = 1.0 if whole or high - low > 1 else max((high - low) / 10, 1e-9)
-        count = max(1, round((high - low) / step) + 1)
-        place = self.grade(name) * count - 0.5  # every step of the scale is as likely as the others
-        nearest = min(count - 1, max(0, round(place)))
-        first = max(0, min(nearest - MAX_STEPS // 2, count - MAX_STEPS))
-        odds = {
-            _plain(low + index * step): math.exp(-((index - place) ** 2) / (2 * SPREAD**2))
-            for index in range(first, min(count, first + MAX_STEPS))
-        }
-        return self._say(odds)
+        step *= max(1, math.ceil((high - low) / step / MAX_STEPS))
+        return self.step([_plain(low + index * step) for index in range(int((high - low) / step + 1e-6) + 1)], name)
+
+    def step(self, words: Sequence[str], name: str = "") -> Word:
+        """One of these steps from worst to best, each being as likely as the others; next to it the odds fall off."""
+        place = self.grade(name) * len(words) - 0.5
+        nearest = min(len(words) - 1, max(0, round(place)))
+        first = max(0, nearest - MAX_ODDS // 2)
+        near = enumerate(words[first : first + MAX_ODDS], first)
+        return self._say({word: math.exp(-((index - place) ** 2) / (2 * SPREAD**2)) for index, word in near})
 
     def either(self, good: str, bad: str, name: str = "") -> Word:
         likelihood = SURE if self.grade(name) >= 0.5 else 1 - SURE
@@ -93,9 +95,7 @@ class Judge:
         good, bad = _member(known, _GOOD), _member(known, _BAD)
         if len(words) == 2 and good and bad:
             return self.either(good, bad, name)
-        place = min(len(words) - 1, int(self.grade(name) * len(words)))
-        rest = (1 - SURE) / max(1, len(words) - 1)
-        return self._say({word: SURE if index == place else rest for index, word in enumerate(words[:MAX_STEPS])})
+        return self.step(words, name)
 
     def _say(self, odds: Mapping[str, float]) -> Word:
         total = sum(odds.values())
