@@ -232,6 +232,11 @@ def test_few_tokens_hold_the_verdict_alone_and_fewer_than_the_answer_cut_it(judg
         ({"response_format": {"type": "xml"}}, "Supported values are: 'json_object', 'json_schema', and 'text'"),
         ({"top_logprobs": 5}, "The 'logprobs' parameter must be set to true"),
         ({"n": 0}, "Invalid 'n'"),
+        ({"stop": 5}, "Invalid type for 'stop'"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"anyOf": [True]}}}},
+            "Invalid schema for response_format",
+        ),
     ],
 )
 def test_a_wrong_request_is_refused_in_openais_words(judge: OpenAI, body: dict[str, Any], said: str) -> None:
@@ -430,6 +435,24 @@ def test_counts_are_exact_under_200_calls_at_once(api: JudgeApi) -> None:
     assert api.counts()["calls"] == 0
 
 
+def test_a_body_that_is_too_long_is_refused_and_counted(api: JudgeApi, judge: OpenAI) -> None:
+    with pytest.raises(openai.APIStatusError) as caught:
+        ask(judge, "x" * 17 * 2**20)
+    assert caught.value.status_code == 413
+    assert api.counts()["by_status"] == {"413": 1}
+
+
+def test_replies_at_once_have_names_of_their_own(api: JudgeApi) -> None:
+    api.set(latency_ms=100)
+
+    async def names() -> set[str]:
+        async with many(api) as client:
+            calls = [client.chat.completions.create(model="development", messages=about("x")) for _ in range(20)]
+            return {reply.id for reply in await asyncio.gather(*calls)}
+
+    assert len(asyncio.run(names())) == 20
+
+
 def test_no_window_has_more_calls_than_the_limit(api: JudgeApi, judge: OpenAI) -> None:
     api.set(rpm=1200, window_s=0.5)  # ten in any half second
     seen = asyncio.run(statuses(api, 60))
@@ -476,12 +499,14 @@ def test_calls_that_hang_hold_up_nobody_and_end_with_their_client(api: JudgeApi,
         await asyncio.to_thread(wait_until, lambda: api.calls >= 50, "all are there")
         assert await asyncio.to_thread(say, judge)
         assert not any(task.done() for task in hanging)
+        assert api.counts()["in_flight"] == 50, "they are in flight while they hang"
         await asyncio.gather(*hanging)
 
     asyncio.run(all_of_them())
     api.set(concurrency=1)
     wait_until(lambda: "Score" in say_or_nothing(judge), "places of calls whose client left are free", 10)
-    assert api.counts()["by_status"]["hung"] == 50
+    wait_until(lambda: api.counts()["by_status"]["hung"] == 50, "all are counted", 10)
+    assert api.counts()["in_flight"] == 0
 
 
 def say_or_nothing(client: OpenAI) -> str:
@@ -545,7 +570,7 @@ def test_it_stops_at_once_with_calls_in_flight(run: Run) -> None:
             body = json.dumps({"model": "development", "messages": about("x")}).encode()
             head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
             connection.sendall(head.encode() + body)
-            wait_until(lambda: api.counts()["by_status"] == {"hung": 1}, "it hangs")
+            wait_until(lambda: api.counts()["by_fate"] == {"hang": 1}, "it hangs")
             assert api.program.stop(timeout_s=5) == 0
     assert "Traceback" not in api.program.output
 

@@ -1,17 +1,22 @@
 """The development API's pure parts: prompts read, odds, windows, peaks."""
 
+import contextlib
+import json
 import random
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workers.development_api import tokens
+from workers.development_api.asked import Invalid, read_body, read_json
 from workers.development_api.counts import peak
+from workers.development_api.knobs import Knobs
 from workers.development_api.limits import Window
 from workers.development_api.prompt import Form, Question, read_question
+from workers.development_api.reply import completion, make_choices
 from workers.development_api.rule import Judge
 
 MT_BENCH = """[User Question]
@@ -89,6 +94,30 @@ def test_the_form_asked_for_is_read(told: str, form: Form) -> None:
 @given(st.lists(st.sampled_from(["<response>", "</response>", "### Answer:", "x", "<<<RESPONSE 12", "\n", "[["])))
 def test_no_prompt_is_too_odd(parts: list[str]) -> None:
     read("".join(parts))
+
+
+NAMES = ["type", "properties", "items", "enum", "anyOf", "$ref", "minimum", "content", "role", "text"]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_any_body_is_answered_or_refused(data: st.DataObject) -> None:
+    names = ["temperature", "seed", "n", "max_tokens", "stop", "logprobs", "top_logprobs", "stream_options", "model"]
+    body: dict[str, Any] = data.draw(st.dictionaries(st.sampled_from(names), JSON | st.integers(0, 3), max_size=4))
+    body["messages"] = data.draw(
+        JSON | st.lists(st.dictionaries(st.sampled_from(["role", "content"]), JSON), min_size=1)
+    )
+    schema = {"name": "x", "schema": data.draw(JSON)}
+    body["response_format"] = data.draw(JSON | st.just({"type": "json_schema", "json_schema": schema}))
+    raw = json.dumps(body).encode()
+    with contextlib.suppress(Invalid):
+        asked = read_body(read_json(raw), raw, Knobs())
+        completion(asked, "m", make_choices(asked, Knobs(), "ok", 1), "name", 0)
 
 
 @given(st.text())

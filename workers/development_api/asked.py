@@ -46,7 +46,7 @@ class Asked:
 def read_json(body: bytes) -> dict[str, Any]:
     try:
         document = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Invalid(f"We could not parse the JSON body of your request. ({error})") from error
     if not isinstance(document, dict):
         raise Invalid("The body of your request must be a JSON object.")
@@ -66,15 +66,16 @@ def read_body(document: dict[str, Any], body: bytes, knobs: Knobs) -> Asked:
         )
     if top_logprobs and not logprobs:
         raise Invalid("The 'logprobs' parameter must be set to true when using 'top_logprobs'.", "top_logprobs")
-    stop = document.get("stop") or ()
-    seed = document.get("seed")
+    stop, options, seed = document.get("stop") or (), document.get("stream_options"), document.get("seed")
+    if not isinstance(stop, str | list | tuple):
+        raise Invalid("Invalid type for 'stop': expected a string or an array of strings.", "stop", "invalid_type")
     # The seed is left out: it is mixed in by itself, so that two bodies with the same seed do not move in step.
     whole = json.dumps({**document, "seed": None}) if seed is not None else body
     return Asked(
         model=str(document.get("model", "")),
         question=read_question(messages),
         prompt_tokens=count_messages(messages),
-        checksum=crc32(whole if isinstance(whole, bytes) else whole.encode()),
+        checksum=crc32(whole if isinstance(whole, bytes) else whole.encode(errors="replace")),
         temperature=_real(document, "temperature", 1.0, 0.0, 2.0),
         seed=seed if isinstance(seed, int) else None,
         n=_number(document, "n", 1, 1, MAX_CHOICES),
@@ -86,7 +87,7 @@ def read_body(document: dict[str, Any], body: bytes, knobs: Knobs) -> Asked:
         logprobs=logprobs and knobs.logprobs == "yes",
         top_logprobs=top_logprobs,
         stream=bool(document.get("stream")),
-        wants_usage=bool((document.get("stream_options") or {}).get("include_usage")),
+        wants_usage=isinstance(options, dict) and bool(options.get("include_usage")),
     )
 
 

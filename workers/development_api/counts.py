@@ -21,8 +21,8 @@ class Call:
         self._is_open = True
         self.arrived_s = arrived_s
 
-    def accept(self) -> None:
-        self._counts.accepted.append(self.arrived_s)
+    def accept(self, now_s: float) -> None:
+        self._counts.accepted.append(now_s)
         self._counts.accepted_calls += 1
 
     def name(self, model: str, body: bytes) -> None:

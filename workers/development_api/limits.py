@@ -10,8 +10,8 @@ from workers.development_api.knobs import Knobs
 @dataclass(frozen=True, slots=True)
 class Refused:
     message: str
-    code: str
     wait_s: float
+    """0: nobody knows."""
 
 
 class Window:
@@ -48,15 +48,15 @@ class Limits:
         """Accept a call that then must `leave`, or say why not."""
         share = knobs.window_s / 60
         if knobs.concurrency and self.in_flight >= knobs.concurrency:
-            return Refused(f"Too many requests in flight: limit {knobs.concurrency}.", "rate_limit_exceeded", 0.0)
+            return Refused(f"Too many requests in flight: limit {knobs.concurrency}.", 0.0)
         if knobs.rpm:
             limit = max(1, int(knobs.rpm * share))
             if wait_s := self._calls.wait_s(now_s, 1, limit, knobs.window_s):
-                return Refused(_sentence("requests", knobs.rpm, self._calls.sum, wait_s), "rate_limit_exceeded", wait_s)
+                return Refused(_sentence("requests", knobs.rpm, self._calls.sum, wait_s), wait_s)
         if knobs.tpm:
             limit = max(1, int(knobs.tpm * share))
             if wait_s := self._tokens.wait_s(now_s, tokens, limit, knobs.window_s):
-                return Refused(_sentence("tokens", knobs.tpm, self._tokens.sum, wait_s), "rate_limit_exceeded", wait_s)
+                return Refused(_sentence("tokens", knobs.tpm, self._tokens.sum, wait_s), wait_s)
             self._tokens.add(now_s, tokens)
         if knobs.rpm:
             self._calls.add(now_s, 1)

@@ -10,7 +10,7 @@ from typing import Any
 from zlib import crc32
 
 from workers.development_api import FINGERPRINT, NOTICE, tokens
-from workers.development_api.asked import Asked
+from workers.development_api.asked import Asked, Invalid
 from workers.development_api.form import Piece, fill_object, fill_schema, fill_text
 from workers.development_api.knobs import Fate, Knobs
 from workers.development_api.rule import Judge, Word
@@ -37,7 +37,12 @@ class Choice:
 
 def make_choices(asked: Asked, knobs: Knobs, fate: Fate, number: int) -> list[Choice]:
     """The answers to a call; `number` is the call's, which tells samples without a seed of their own apart."""
-    return [_choice(asked, knobs, fate, index, number) for index in range(asked.n)]
+    try:
+        return [_choice(asked, knobs, fate, index, number) for index in range(asked.n)]
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        if asked.schema is None:
+            raise
+        raise Invalid(f"Invalid schema for response_format: {error}", "response_format", "invalid_schema") from error
 
 
 def _choice(asked: Asked, knobs: Knobs, fate: Fate, index: int, number: int) -> Choice:
@@ -108,7 +113,7 @@ def usage(asked: Asked, choices: Iterable[Choice]) -> dict[str, int]:
     }
 
 
-def completion(asked: Asked, model: str, choices: list[Choice], name: str, created: int, logprobs: bool) -> bytes:
+def completion(asked: Asked, model: str, choices: list[Choice], name: str, created: int) -> bytes:
     return _encoded(
         _frame("chat.completion", model, name, created)
         | {
@@ -120,7 +125,9 @@ def completion(asked: Asked, model: str, choices: list[Choice], name: str, creat
                         "content": None if choice.refusal else "".join(choice.tokens),
                         "refusal": choice.refusal,
                     },
-                    "logprobs": _logprobs(choice, 0, len(choice.tokens), asked.top_logprobs) if logprobs else None,
+                    "logprobs": _logprobs(choice, 0, len(choice.tokens), asked.top_logprobs)
+                    if asked.logprobs
+                    else None,
                     "finish_reason": choice.finish_reason,
                 }
                 for index, choice in enumerate(choices)
@@ -130,7 +137,7 @@ def completion(asked: Asked, model: str, choices: list[Choice], name: str, creat
     )
 
 
-def stream(asked: Asked, model: str, choices: list[Choice], name: str, created: int, logprobs: bool) -> Iterator[bytes]:
+def stream(asked: Asked, model: str, choices: list[Choice], name: str, created: int) -> Iterator[bytes]:
     """The same as server-sent events."""
     frame = _frame("chat.completion.chunk", model, name, created)
 
@@ -146,7 +153,7 @@ def stream(asked: Asked, model: str, choices: list[Choice], name: str, created: 
             yield event(index, {"refusal": choice.refusal})
         for start in range(0, len(choice.tokens), STREAM_TOKENS):
             stop = min(start + STREAM_TOKENS, len(choice.tokens))
-            odds = _logprobs(choice, start, stop, asked.top_logprobs) if logprobs else None
+            odds = _logprobs(choice, start, stop, asked.top_logprobs) if asked.logprobs else None
             yield event(index, {"content": "".join(choice.tokens[start:stop])}, odds)
         yield event(index, {}, finish=choice.finish_reason)
     if asked.wants_usage:
@@ -180,13 +187,13 @@ def _logprobs(choice: Choice, start: int, stop: int, top: int) -> dict[str, Any]
 
 def _plain_odds(token: str) -> dict[str, float]:
     """Of a word that is no verdict: nearly certain, with one other that could have stood there."""
-    doubt = crc32(token.encode()) % 100 / 1000 + 1e-4
+    doubt = crc32(token.encode(errors="replace")) % 100 / 1000 + 1e-4
     return {token: 1 - doubt, "…" if token != "…" else "?": doubt}
 
 
 def _logprob(token: str, share: float) -> dict[str, Any]:
-    return {"token": token, "logprob": math.log(max(share, 1e-30)), "bytes": list(token.encode())}
+    return {"token": token, "logprob": math.log(max(share, 1e-30)), "bytes": list(token.encode(errors="replace"))}
 
 
 def _encoded(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    return json.dumps(document, separators=(",", ":")).encode()

@@ -109,7 +109,7 @@ class Judge:
 def _grade(text: str, reference: str | None, criterion: str) -> float:
     if reference is not None:
         return float(_folded(reference) in _folded(text))
-    return crc32(f"{criterion}\0{text.strip()}".encode()) / 2**32
+    return crc32(f"{criterion}\0{text.strip()}".encode(errors="replace")) / 2**32
 
 
 def _folded(text: str) -> str:

@@ -8,7 +8,7 @@ import json
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from aiohttp import web
@@ -27,6 +27,22 @@ MAX_BODY_BYTES = 16 * 2**20
 #: Seconds after which even a call that hangs is cut off.
 MAX_HANG_S = 3600.0
 _HTML = b"<html><body><h1>It works!</h1></body></html>"
+
+
+BAD_KEY = "invalid_api_key"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to become of a call, drawn when it has arrived."""
+
+    number: int
+    asked: Asked
+    model: str
+    knobs: Knobs
+    fate: Fate
+    latency_s: float
+    choices: list[reply.Choice]
 
 
 class DevelopmentApi:
@@ -66,73 +82,85 @@ class DevelopmentApi:
         call = self._counts.arrive()
         try:
             response = await self._answer(request, call)
+            call.settle(str(response.status))
+            return response
         except asyncio.CancelledError:
             call.settle("left")
             raise
-        call.settle(str(response.status))
-        return response
+        except web.HTTPException as refusal:  # a body that is too long
+            call.settle(str(refusal.status))
+            raise
+        finally:
+            call.settle("500")
 
     async def _answer(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
+        body = await request.read()
         try:
-            body = await request.read()
-            document = read_json(body)
-            model = document.get("model")
-            if not isinstance(model, str) or not model:
-                raise Invalid("you must provide a model parameter", "model")
-            knobs, model = for_one_call(self._knobs, request.headers.items(), model)
-            call.name(model, body)
-            if knobs.key and request.headers.get("Authorization") != f"Bearer {knobs.key}":
-                return _error(401, "Incorrect API key provided.", code="invalid_api_key")
-            asked = read_body(document, body, knobs)
+            plan = self._plan(request, body, call)
         except WrongKnob as error:
             return _error(400, str(error), code="wrong_knob")
         except Invalid as error:
-            return _error(400, str(error), error.param, error.code)
-        fate = draw_fate(knobs, self._chance)
-        latency_s = draw_latency_s(knobs, self._chance)
-        call.meet(fate)
-        if fate == "429":
-            return self._refuse(
-                Refused("Rate limit reached: try again later.", "rate_limit_exceeded", 0.0), knobs, call
-            )
-        self._number += 1
-        choices = reply.make_choices(asked, knobs, fate, self._number)
-        tokens = reply.usage(asked, choices)
-        if refused := self._limits.enter(knobs, call.arrived_s, tokens["total_tokens"]):
-            return self._refuse(refused, knobs, call)
-        call.accept()
+            return _error(401 if error.code == BAD_KEY else 400, str(error), error.param, error.code)
+        call.meet(plan.fate)
+        now_s = time.monotonic()
+        refused = (
+            Refused("Rate limit reached: try again later.", 0.0)
+            if plan.fate == "429"
+            else self._limits.enter(plan.knobs, now_s, reply.usage(plan.asked, plan.choices)["total_tokens"])
+        )
+        if refused:
+            headers = retry_headers(refused.wait_s or plan.knobs.retry_after_s)
+            headers |= self._limits.headers(self._knobs, now_s)
+            return _error(429, refused.message, kind="requests", code="rate_limit_exceeded", headers=headers)
+        call.accept(now_s)
         try:
             await self._released.wait()
-            if latency_s:
-                await asyncio.sleep(latency_s)
-            return await self._perform(request, call, asked, model, choices, fate)
+            if plan.latency_s:
+                await asyncio.sleep(plan.latency_s)
+            return await self._perform(request, call, plan)
         finally:
             self._limits.leave()
 
-    async def _perform(
-        self, request: web.BaseRequest, call: Call, asked: Asked, model: str, choices: list[reply.Choice], fate: Fate
-    ) -> web.StreamResponse:
+    def _plan(self, request: web.BaseRequest, body: bytes, call: Call) -> Plan:
+        document = read_json(body)
+        model = document.get("model")
+        if not isinstance(model, str) or not model:
+            raise Invalid("you must provide a model parameter", "model")
+        knobs, model = for_one_call(self._knobs, request.headers.items(), model)
+        call.name(model, body)
+        if knobs.key and request.headers.get("Authorization") != f"Bearer {knobs.key}":
+            raise Invalid("Incorrect API key provided.", code=BAD_KEY)
+        asked = read_body(document, body, knobs)
+        self._number += 1
+        fate = draw_fate(knobs, self._chance)
+        latency_s = draw_latency_s(knobs, self._chance)
+        choices = reply.make_choices(asked, knobs, fate, self._number)
+        return Plan(self._number, asked, model, knobs, fate, latency_s, choices)
+
+    async def _perform(self, request: web.BaseRequest, call: Call, plan: Plan) -> web.StreamResponse:
         """What the fate says, or the reply."""
-        if fate == "500":
+        if plan.fate == "500":
             status = self._chance.choice((500, 502, 503))
             return _error(status, "The server had an error while processing your request.", kind="server_error")
-        if fate == "hang":
-            call.settle("hung")
-            await asyncio.sleep(MAX_HANG_S)
+        if plan.fate == "hang":
+            try:
+                await asyncio.sleep(MAX_HANG_S)
+            finally:
+                call.settle("hung")
             return _cut(request)
-        used = reply.usage(asked, choices)
+        used = reply.usage(plan.asked, plan.choices)
         call.use(used["prompt_tokens"], used["completion_tokens"])
-        now_s, name, created = time.monotonic(), f"chatcmpl-dev{self._number:010x}", int(time.time())
+        now_s, name, created = time.monotonic(), f"chatcmpl-dev{plan.number:010x}", int(time.time())
         headers = self._limits.headers(self._knobs, now_s)
-        headers["x-request-id"] = f"req_dev{self._number:010x}"
+        headers["x-request-id"] = f"req_dev{plan.number:010x}"
         headers["openai-processing-ms"] = str(int(1000 * (now_s - call.arrived_s)))
-        if asked.stream:
-            events = list(reply.stream(asked, model, choices, name, created, asked.logprobs))
-            return await self._stream(request, call, events, headers, fate)
-        body = reply.completion(asked, model, choices, name, created, asked.logprobs)
-        if fate == "drop":
+        if plan.asked.stream:
+            events = list(reply.stream(plan.asked, plan.model, plan.choices, name, created))
+            return await self._stream(request, call, events, headers, plan.fate)
+        body = reply.completion(plan.asked, plan.model, plan.choices, name, created)
+        if plan.fate == "drop":
             return await self._drop(request, call, body)
-        if fate == "garbage":
+        if plan.fate == "garbage":
             return self._garbage(body)
         return _json(body, headers=headers)
 
@@ -163,11 +191,6 @@ class DevelopmentApi:
         if kind == 0:
             return web.Response(body=_HTML, content_type="text/html", headers=_NOTICE)
         return _json(body[: len(body) // 2] if kind == 1 else b'{"ok":true}')
-
-    def _refuse(self, refused: Refused, knobs: Knobs, call: Call) -> web.Response:
-        headers = retry_headers(refused.wait_s or knobs.retry_after_s)
-        headers |= self._limits.headers(self._knobs, call.arrived_s)
-        return _error(429, refused.message, kind="requests", code=refused.code, headers=headers)
 
     async def _show_knobs(self, _: web.BaseRequest) -> web.Response:
         shown = replace(self._knobs, key="(set)") if self._knobs.key else self._knobs

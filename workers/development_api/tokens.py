@@ -29,4 +29,4 @@ def text_of(message: Mapping[str, Any]) -> str:
 
 
 def count_messages(messages: Iterable[Mapping[str, Any]]) -> int:
-    return sum(len(text_of(message).encode()) // PROMPT_BYTES + MESSAGE_TOKENS for message in messages)
+    return sum(len(text_of(message).encode(errors="replace")) // PROMPT_BYTES + MESSAGE_TOKENS for message in messages)
