@@ -5,10 +5,13 @@ import os
 import re
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 from urllib.parse import urlencode
 
@@ -74,24 +77,19 @@ class Handle:
 @contextmanager
 def running(**knobs: object) -> Iterator[Handle]:
     """One of your own, for as long as the block lasts."""
-    environment = os.environ | {"ASSAY_LOG_LEVEL": "INFO"}
-    process = subprocess.Popen(
-        [sys.executable, *command(**knobs)],
-        env=environment,
-        stderr=subprocess.STDOUT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout
-    try:
-        said = ""
-        for line in process.stdout:
-            said += line
-            if ready := READY.search(line):
-                yield Handle(ready[1])
-                return
-        raise RuntimeError(f"The development API did not start: {said[-500:]}")
-    finally:
-        process.terminate()
-        process.wait(30)
-        process.stdout.close()
+    with NamedTemporaryFile() as log:
+        process = subprocess.Popen(
+            [sys.executable, *command(**knobs)],
+            env=os.environ | {"ASSAY_LOG_LEVEL": "INFO"},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            while not (ready := READY.search(said := Path(log.name).read_text())):
+                if process.poll() is not None:
+                    raise RuntimeError(f"The development API did not start: {said[-500:]}")
+                time.sleep(0.02)
+            yield Handle(ready[1])
+        finally:
+            process.terminate()
+            process.wait(30)
