@@ -10,6 +10,7 @@ import re
 import socket
 import sys
 from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
@@ -22,6 +23,8 @@ NODE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 #: Read by the client (`client/`), which may share its environment with a server.
 CLIENT_VARIABLES = ("ASSAY_URL", "ASSAY_TOKEN")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+#: Said wherever people look, while no API is configured.
+DEVELOPMENT_NOTE = "judging uses the development API: scores mean nothing"
 SLOTS = re.compile(r"(cpu:)?[1-9][0-9]{0,3}")
 
 
@@ -135,6 +138,14 @@ class Settings(BaseSettings):
         description="Folder of rubrics for judges (`name.j2`), beside those that come with Assay; "
         "the same on web and API workers.",
     )
+    profiles_file: Path | None = Field(
+        None,
+        description="TOML file of the outside APIs that jobs may name. Unset: there is one, named `development`, the "
+        "[development API](development_api.md).",
+    )
+    development_api_port: int = Field(
+        6010, ge=1, le=65535, description="Port on loopback of the development API, where that is used."
+    )
     simulated_journal: Path | None = Field(
         None, description="File that the `simulated` kind writes a line to for every item it computes; for tests."
     )
@@ -196,8 +207,10 @@ class Settings(BaseSettings):
                 raise ValueError(f"{variable(low)} must not be greater than {variable(high)}")
         if self.heartbeat_ttl_s < 2 * self.heartbeat_s:
             raise ValueError("ASSAY_HEARTBEAT_TTL_S must be at least twice ASSAY_HEARTBEAT_S")
-        if self.port == self.flower_port:
-            raise ValueError("ASSAY_PORT and ASSAY_FLOWER_PORT must differ")
+        ports = {"port": self.port, "flower_port": self.flower_port, "development_api_port": self.development_api_port}
+        for one, other in combinations(ports, 2):
+            if ports[one] == ports[other]:
+                raise ValueError(f"{variable(one)} and {variable(other)} must differ")
         if not self.flower_basic_auth and self.flower_host not in LOOPBACK:
             raise ValueError(
                 "ASSAY_FLOWER_HOST: Flower is an admin's door; beyond loopback set ASSAY_FLOWER_BASIC_AUTH"
@@ -208,6 +221,15 @@ class Settings(BaseSettings):
                 "`python -m web.tokens add NAME` and set ASSAY_TOKENS_FILE"
             )
         return self
+
+    @property
+    def uses_development_api(self) -> bool:
+        """Whether judgements come from the development API, and so mean nothing."""
+        return self.profiles_file is None
+
+    @property
+    def development_api_url(self) -> str:
+        return f"http://127.0.0.1:{self.development_api_port}/v1"
 
 
 def _whole_url(value: str) -> str:

@@ -7,6 +7,7 @@ from flask import Blueprint
 from redis import Redis
 
 from config.queues import CPU
+from config.settings import DEVELOPMENT_NOTE
 from tasks.connections import explained
 from tasks.errors import AssayError
 from web.description import described
@@ -45,7 +46,8 @@ def ready() -> tuple[dict[str, Any], int]:
         except AssayError as error:
             missing.append(str(error))
     missing = list(dict.fromkeys(missing))
-    return {"ready": not missing, "missing": missing}, 503 if missing else 200
+    notes = [DEVELOPMENT_NOTE] if settings.uses_development_api else []
+    return {"ready": not missing, "missing": missing, "notes": notes}, 503 if missing else 200
 
 
 def _ping(client: Redis, url: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from flask import Blueprint, render_template
 
+from config.settings import DEVELOPMENT_NOTE
 from web import fleet
 from web.services import services
 
@@ -16,4 +17,5 @@ def overview() -> str:
         workers=services().registry.workers(),
         queues=fleet.queue_rows(),
         flower_port=settings.flower_port,
+        note=DEVELOPMENT_NOTE if settings.uses_development_api else "",
     )

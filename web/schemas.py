@@ -176,6 +176,8 @@ class Scorers(Wire):
 class Readiness(Wire):
     ready: bool
     missing: list[str]
+    notes: list[str]
+    """What works but is not what one would want in earnest."""
 
 
 # --- queries ----------------------------------------------------------------------------------------------------------

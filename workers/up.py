@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from config.logging import configure_logging
-from config.settings import Settings, SettingsError, load_settings
+from config.settings import DEVELOPMENT_NOTE, Settings, SettingsError, load_settings
 from tasks.app import create_celery
 from tasks.connections import connect, explained, redact, wait_for_redis
 from tasks.errors import AssayError, Permanent
@@ -33,6 +33,8 @@ log = logging.getLogger("workers.up")
 #: Seconds between two looks at what is not ready yet, and between two lines that say what that is.
 LOOK_S = 1.0
 SAY_S = 30.0
+#: The Procfile's line that is left out when an API is configured.
+JUDGE = "judge"
 
 
 def read_procfile(path: Path) -> list[Command]:
@@ -90,10 +92,13 @@ class Readiness:
     def missing(self) -> list[str]:
         settings = self._settings
         waiting = []
-        for name, url in (
-            ("the API", f"http://{settings.host}:{settings.port}/ready"),
-            ("Flower", f"http://{settings.flower_host}:{settings.flower_port}/healthcheck"),
-        ):
+        places = {
+            "the API": f"http://{settings.host}:{settings.port}/ready",
+            "Flower": f"http://{settings.flower_host}:{settings.flower_port}/healthcheck",
+        }
+        if settings.uses_development_api:
+            places["the development API"] = f"{settings.development_api_url}/models"
+        for name, url in places.items():
             if problem := _http_problem(url):
                 waiting.append(f"{name}: {problem}")
         with explained(settings.redis_url):
@@ -170,12 +175,18 @@ _EXAMPLE = json.dumps(
 
 def _welcome(settings: Settings, cache: str, folder: Path, queues: list[str], seconds: float) -> str:
     api = f"http://{settings.host}:{settings.port}"
+    judge = (
+        f"{settings.development_api_url} ({DEVELOPMENT_NOTE}; ASSAY_PROFILES_FILE names another)"
+        if settings.uses_development_api
+        else f"the profiles in {settings.profiles_file}"
+    )
     return f"""
 Assay is up ({seconds:.0f} s).
 
   API        {api}
   Dashboard  {api}/
   Flower     http://{settings.flower_host}:{settings.flower_port}/
+  Judge      {judge}
   Queues     {", ".join(queues)}
   Redis      {redact(settings.redis_url)} (state), {redact(cache)} (cache); data in {folder}/
 
@@ -189,6 +200,8 @@ def up(settings: Settings, procfile: Path) -> int:
     lock = lock_folder(settings.data_dir)
     require_free_port(settings.host, settings.port, "ASSAY_PORT")
     require_free_port(settings.flower_host, settings.flower_port, "ASSAY_FLOWER_PORT")
+    if settings.uses_development_api:
+        require_free_port("127.0.0.1", settings.development_api_port, "ASSAY_DEVELOPMENT_API_PORT")
     # Redis with a full disk refuses to end; launchers need time to kill theirs.
     servers, processes = Supervisor(stop_grace_s=10), Supervisor(settings.stop_grace_s + 5, kill_s=5)
     processes.handle_signals()
@@ -199,7 +212,8 @@ def up(settings: Settings, procfile: Path) -> int:
         write_environment(settings)
         os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         for command in read_procfile(procfile):
-            processes.start(command)
+            if command.name != JUDGE or settings.uses_development_api:
+                processes.start(command)
         announce = announce_when_ready(settings, settings.cache_url, settings.data_dir)
 
         def tick() -> None:

@@ -28,6 +28,7 @@ def test_the_procfile_runs_under_plain_honcho(run: Callable[..., Program], redis
     honcho = run(
         "honcho", "start",
         ASSAY_REDIS_URL=redis_url, ASSAY_PORT=str(port), ASSAY_FLOWER_PORT=str(free_port()), ASSAY_NODE="node1",
+        ASSAY_DEVELOPMENT_API_PORT=str(free_port()),
     )  # fmt: skip
     wait_until(lambda: _answers(f"http://127.0.0.1:{port}/ready"), "the whole Procfile is ready")
     honcho.stop(signal.SIGINT)
@@ -54,6 +55,11 @@ def test_the_gpu_profile_reserves_the_devices() -> None:
     (device,) = SERVICES["device-gpu"]["deploy"]["resources"]["reservations"]["devices"]
     assert SERVICES["device-gpu"]["profiles"] == ["gpu"]
     assert device["capabilities"] == ["gpu"]
+
+
+def test_the_development_judge_is_asked_for_and_shares_the_api_workers_loopback() -> None:
+    assert SERVICES["judge"]["profiles"] == ["development"]
+    assert SERVICES["judge"]["network_mode"] == "service:api"
 
 
 def test_the_images_hold_what_their_commands_need() -> None:
@@ -85,7 +91,7 @@ def test_composes_redis_commands_run(
         assert {key: client.config_get(key)[key] for key in wanted} == wanted
 
 
-@pytest.mark.parametrize("name", ["web", "device", "api", "cpu", "beat", "flower"])
+@pytest.mark.parametrize("name", ["web", "device", "api", "cpu", "beat", "judge", "flower"])
 def test_composes_commands_and_health_checks_run(
     run: Callable[..., Program], name: str, redis_server: RedisServer, tmp_path: Path
 ) -> None:
@@ -95,7 +101,8 @@ def test_composes_commands_and_health_checks_run(
         environment["ASSAY_TOKENS_FILE"] = str(tmp_path / "tokens.jsonl")
         made = run("python", "-m", "web.tokens", "add", "me", ASSAY_TOKENS_FILE=environment["ASSAY_TOKENS_FILE"])
         assert made.wait() == 0
-    environment |= {"ASSAY_PORT": str(free_port()), "ASSAY_FLOWER_PORT": str(free_port())}
+    ports = ("ASSAY_PORT", "ASSAY_FLOWER_PORT", "ASSAY_DEVELOPMENT_API_PORT")
+    environment |= {name: str(free_port()) for name in ports}
     with redis_server.client() as client:
         client.flushall()
     run(*service["command"], **environment)

@@ -5,6 +5,7 @@ import signal
 import socket
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ def ports() -> dict[str, str]:
     return {
         "ASSAY_PORT": str(free_port()),
         "ASSAY_FLOWER_PORT": str(free_port()),
+        "ASSAY_DEVELOPMENT_API_PORT": str(free_port()),
         "ASSAY_NODE": "node1",
         "ASSAY_REDIS_URL": "",
     }
@@ -44,7 +46,11 @@ def test_up_answers_everywhere_then_stops_without_orphans_and_keeps_its_data(run
     assert f"curl {api}/v1/workers" in welcome, "the command it tells people to try"
     pools = [worker["pool"] for worker in get(f"{api}/v1/workers")["workers"]]
     assert sorted(pools) == ["api", "beat", "cpu", "device", "device"]
-    assert get(f"{api}/ready") == {"ready": True, "missing": []}
+    note = "judging uses the development API: scores mean nothing"
+    assert get(f"{api}/ready") == {"ready": True, "missing": [], "notes": [note]}
+    judge = f"http://127.0.0.1:{ports['ASSAY_DEVELOPMENT_API_PORT']}/v1"
+    assert f"Judge      {judge} ({note}" in welcome
+    assert get(f"{judge}/models")["data"][0]["id"] == "development"
 
     state_url = first.wait_for(r"(redis://\S+) \(state\)")[1]
     cache_url = first.wait_for(r"(redis://\S+) \(cache\)")[1]
@@ -82,7 +88,19 @@ def test_a_given_redis_is_used_and_none_is_started(run: Run, ports: dict[str, st
     assert up.stop(signal.SIGINT) == 0
 
 
-@pytest.mark.parametrize("variable", ["ASSAY_PORT", "ASSAY_FLOWER_PORT"])
+def test_no_development_api_is_started_where_an_api_is_configured(
+    run: Run, ports: dict[str, str], tmp_path: Path
+) -> None:
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text('[profiles.main]\nbase_url = "http://127.0.0.1:9/v1"\nmodels = ["any"]\n')
+    up = run("python", "-m", "workers.up", **ports | {"ASSAY_PROFILES_FILE": str(profiles)})
+    assert f"Judge      the profiles in {profiles}" in up.wait_for(r"(?s)Assay is up.*Ctrl-C stops everything")[0]
+    assert not [each for each in up.descendants() if "workers.development_api" in each.cmdline()]
+    assert get(f"http://127.0.0.1:{ports['ASSAY_PORT']}/ready")["notes"] == []
+    assert up.stop(signal.SIGINT) == 0
+
+
+@pytest.mark.parametrize("variable", ["ASSAY_PORT", "ASSAY_FLOWER_PORT", "ASSAY_DEVELOPMENT_API_PORT"])
 def test_a_port_in_use_is_one_clear_line(run: Run, ports: dict[str, str], variable: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", int(ports[variable])))

@@ -4,7 +4,7 @@ import pytest
 from flask.testing import FlaskClient
 from redis import Redis
 
-from config.settings import Settings
+from config.settings import DEVELOPMENT_NOTE, Settings
 from tasks.registry import Registry, Worker
 from tests.conftest import NOWHERE
 from web.app import create_app
@@ -29,13 +29,22 @@ def test_ready_names_the_pools_that_are_missing(client: FlaskClient, state: Redi
     announce(state, "api.node1.0", "api")
     reply = client.get("/ready")
     assert reply.status_code == 503
-    assert reply.json == {"ready": False, "missing": ["no device worker is ready", "no cpu worker is ready"]}
+    assert reply.json["ready"] is False
+    assert reply.json["missing"] == ["no device worker is ready", "no cpu worker is ready"]
 
 
 def test_ready_when_every_pool_has_a_worker(client: FlaskClient, state: Redis) -> None:
     for name, pool in (("gpu.node1.0", "device"), ("api.node1.0", "api"), ("cpu.node1.0", "cpu")):
         announce(state, name, pool)
-    assert client.get("/ready").json == {"ready": True, "missing": []}
+    assert client.get("/ready").json == {"ready": True, "missing": [], "notes": [DEVELOPMENT_NOTE]}
+
+
+def test_page_and_readiness_say_that_judgements_mean_nothing_while_no_api_is_configured(settings: Settings) -> None:
+    said = "Judging uses the development API: scores mean nothing."
+    assert said in create_app(settings).test_client().get("/").text
+    configured = create_app(settings.model_copy(update={"profiles_file": settings.data_dir / "profiles.toml"}))
+    assert said not in configured.test_client().get("/").text
+    assert configured.test_client().get("/ready").json["notes"] == []
 
 
 def test_workers_devices_and_queues_are_shown(client: FlaskClient, state: Redis) -> None:

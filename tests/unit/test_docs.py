@@ -1,6 +1,7 @@
 """What the docs say is there, and what is there is in the docs."""
 
 import re
+from dataclasses import fields
 
 import pytest
 
@@ -8,6 +9,7 @@ from config.queues import API, CPU
 from config.settings import Settings
 from tests.conftest import ROOT
 from web.app import create_app
+from workers.development_api.knobs import Knobs
 from workers.launch import POOLS
 
 README = (ROOT / "README.md").read_text()
@@ -36,6 +38,11 @@ def test_every_endpoint_is_documented() -> None:
 def test_every_pool_and_queue_is_documented() -> None:
     for name in (*POOLS, API, CPU, "gpu.<node>.<n>"):
         assert f"`{name}`" in DOCS or f"launch {name}" in DOCS, name
+
+
+def test_every_knob_of_the_development_api_is_documented() -> None:
+    page = (ROOT / "docs/development_api.md").read_text()
+    assert not [field.name for field in fields(Knobs) if f"`{field.name}`" not in page]
 
 
 def test_every_make_target_is_documented() -> None:

@@ -30,6 +30,7 @@ def test_an_empty_variable_means_the_default(monkeypatch: pytest.MonkeyPatch) ->
         ("ASSAY_REDIS_URL", "redis://here:abc/0", "ASSAY_REDIS_URL: must be a URL with host and port"),
         ("ASSAY_REDIS_URL", "redis://:se/cret@here", "ASSAY_REDIS_URL: must be a URL with host and port"),
         ("ASSAY_STOP_GRACE_S", "inf", "ASSAY_STOP_GRACE_S: input should be a finite number"),
+        ("ASSAY_DEVELOPMENT_API_PORT", "5555", "ASSAY_FLOWER_PORT and ASSAY_DEVELOPMENT_API_PORT must differ"),
         ("ASSAY_FLOWER_PORT", "6006", "ASSAY_PORT and ASSAY_FLOWER_PORT must differ"),
         ("ASSAY_FLOWER_BASIC_AUTH", "admin:a,b", "ASSAY_FLOWER_BASIC_AUTH: must be user:password, without commas"),
         ("ASSAY_HOST", "0.0.0.0", "ASSAY_HOST: without tokens the API stays on loopback"),

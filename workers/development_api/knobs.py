@@ -1,0 +1,145 @@
+"""The knobs: how slow, how limited and how broken the development API is.
+
+Set on the command line, over `PUT /knobs`, or for single calls in headers (`X-Development-Share-429: 1`) and in the
+model's name (`judge?schema=no&latency_ms=20`).
+"""
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import parse_qsl
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
+
+Fate = Literal["ok", "429", "500", "hang", "drop", "garbage", "refusal", "length", "filter", "unparsable"]
+FATES: tuple[Fate, ...] = ("429", "500", "hang", "drop", "garbage", "refusal", "length", "filter", "unparsable")
+Share = Annotated[float, Field(ge=0, le=1)]
+HEADER = "x-development-"
+
+
+class WrongKnob(ValueError):
+    """There is no such knob, or it has no such value."""
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True))
+class Knobs:
+    latency_ms: Annotated[str, Field(pattern=r"^\d+(\.\d+)?(-\d+(\.\d+)?)?$")] = "0"
+    """Milliseconds until the reply: `200`, or `50-5000` for a long tail (half of the calls take at most an eighth of
+    the way, on a logarithmic scale)."""
+    share_429: Share = 0.0
+    """Share of calls refused as too many, with `Retry-After`."""
+    retry_after_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
+    """What those and calls beyond `concurrency` are told to wait; 0: they are not told."""
+    share_500: Share = 0.0
+    """Share of calls answered with 500, 502 or 503."""
+    share_hang: Share = 0.0
+    """Share of calls that are never answered."""
+    share_drop: Share = 0.0
+    """Share of calls whose connection is cut, without a byte or in the middle of the reply."""
+    share_garbage: Share = 0.0
+    """Share of calls answered with 200 and no reply: HTML, half a JSON document, or other JSON."""
+    share_refusal: Share = 0.0
+    """Share of replies that are a refusal."""
+    share_length: Share = 0.0
+    """Share of replies that end before the verdict, `finish_reason` `length`."""
+    share_filter: Share = 0.0
+    """Share of replies cut by a content filter, `finish_reason` `content_filter`."""
+    share_unparsable: Share = 0.0
+    """Share of replies without any verdict."""
+    schema: Literal["yes", "object", "no", "ignored"] = "yes"
+    """Which `response_format` is understood: any, `json_object` only, none (others get 400), or none, silently."""
+    logprobs: Literal["yes", "no", "ignored"] = "yes"
+    """Whether `logprobs` are given, refused with 400, or left out silently."""
+    thinking: bool = False
+    """Whether replies begin with a `<think>` block that holds another verdict."""
+    share_first: Share = 0.0
+    """Share of comparisons won by whichever response is shown first: a judge with a bias."""
+    key: str = ""
+    """The bearer key that calls must bring; empty: any or none."""
+    rpm: Annotated[int, Field(ge=0)] = 0
+    """Calls a minute that are accepted; 0: any number."""
+    tpm: Annotated[int, Field(ge=0)] = 0
+    """Tokens a minute, of prompts and replies; 0: any number."""
+    window_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    """Seconds over which `rpm` and `tpm` are held, in proportion: with 1, `rpm` 600 is at most 10 in any second."""
+    concurrency: Annotated[int, Field(ge=0)] = 0
+    """Calls in flight at most, others get 429; 0: any number."""
+    hold: bool = False
+    """Whether accepted calls wait until this is off again."""
+    seed: int = 0
+    """Of the fates: the n-th call since it was set meets the same one."""
+
+    @model_validator(mode="after")
+    def _shares_fit(self) -> Self:
+        if sum(share for _, share in self.shares) > 1 + 1e-9:
+            raise ValueError("the shares of what happens to a call are more than 1 together")
+        low_ms, high_ms = self.latency_bounds_ms
+        if low_ms > high_ms:
+            raise ValueError(f"latency_ms is {self.latency_ms}: the first number must be the smaller one")
+        return self
+
+    @cached_property
+    def shares(self) -> tuple[tuple[Fate, float], ...]:
+        """What may happen to a call but `ok`."""
+        return tuple((fate, share) for fate in FATES if (share := getattr(self, f"share_{fate}")))
+
+    @cached_property
+    def latency_bounds_ms(self) -> tuple[float, float]:
+        low, _, high = self.latency_ms.partition("-")
+        return float(low), float(high or low)
+
+
+#: Knobs that hold for all calls together, and so not for a single one.
+COMMON = ("rpm", "tpm", "window_s", "concurrency", "hold", "seed", "key")
+_NAMES = tuple(field.name for field in fields(Knobs))
+_CHECK = TypeAdapter(Knobs)
+
+
+def changed(knobs: Knobs, changes: Mapping[str, Any]) -> Knobs:
+    """`knobs` with these set anew. Raises WrongKnob with a sentence."""
+    for name in changes:
+        if name not in _NAMES:
+            raise WrongKnob(f"There is no knob {name!r}; there are {', '.join(_NAMES)}.")
+    try:
+        return _CHECK.validate_python(asdict(knobs) | dict(changes))
+    except ValidationError as error:
+        detail = error.errors()[0]
+        message = detail["msg"].removeprefix("Value error, ")
+        name = f"{detail['loc'][0]}: " if detail["loc"] else ""
+        raise WrongKnob(f"{name}{message[0].lower()}{message[1:]} (it is {detail['input']!r})."[:300]) from error
+
+
+def for_one_call(knobs: Knobs, headers: Iterable[tuple[str, str]], model: str) -> tuple[Knobs, str]:
+    """The knobs of a call with these headers, and its model's name without them."""
+    name, _, suffix = model.partition("?")
+    own = dict(parse_qsl(suffix, keep_blank_values=True)) if suffix else {}
+    for header, value in headers:
+        if header[: len(HEADER)].lower() == HEADER:
+            own[header.lower().removeprefix(HEADER).replace("-", "_")] = value
+    if not own:
+        return knobs, name
+    for knob in COMMON:
+        if knob in own:
+            raise WrongKnob(f"The knob {knob!r} is for all calls together: set it with PUT /knobs.")
+    return changed(knobs, own), name
+
+
+def draw_fate(knobs: Knobs, chance: random.Random) -> Fate:
+    point = chance.random()
+    for fate, share in knobs.shares:
+        point -= share
+        if point < 0:
+            return fate
+    return "ok"
+
+
+def draw_latency_s(knobs: Knobs, chance: random.Random) -> float:
+    low_ms, high_ms = knobs.latency_bounds_ms
+    if low_ms == high_ms:
+        return low_ms / 1000
+    low_ms = max(low_ms, 1.0)
+    stretch: float = (high_ms / low_ms) ** (chance.random() ** 3)
+    return low_ms * stretch / 1000
