@@ -130,6 +130,15 @@ class Settings(BaseSettings):
         le=50_000,
         description="Jobs with more items than this are kept in the storage, smaller ones in Redis.",
     )
+    profiles_file: Path | None = Field(
+        None,
+        description="TOML file of the outside APIs that jobs may name ([apis.md](apis.md)). Unset: there are none.",
+    )
+    api_hosts: str = Field(
+        "",
+        description="Hosts that a URL given by a client may name: `host`, `host:port`, `*.domain`, by commas. "
+        "Empty: no URL of a client is called.",
+    )
     simulated_journal: Path | None = Field(
         None, description="File that the `simulated` kind writes a line to for every item it computes; for tests."
     )
