@@ -92,7 +92,7 @@ class ApiClient:
 
     def _read(self, response: httpx2.Response, used_schema: bool) -> Answered:
         try:
-            _, reply = read_reply(response.content)
+            reply = read_reply(response.content)
         except NotACompletion as error:
             raise TryFailed(self._misread(response, str(error), used_schema)) from None
         return Answered(replace(reply, used_schema=used_schema), exhausted_for_s(response.headers))

@@ -53,8 +53,8 @@ def _size(content: object) -> int:
     return 0
 
 
-def read_reply(content: bytes) -> tuple[dict[str, Any], ApiReply]:
-    """The reply as it came, and what it says. Raises NotACompletion."""
+def read_reply(content: bytes) -> ApiReply:
+    """What a reply says. Raises NotACompletion."""
     try:
         body = from_json(content)
     except ValueError as error:
@@ -63,7 +63,7 @@ def read_reply(content: bytes) -> tuple[dict[str, Any], ApiReply]:
         choice = body["choices"][0]
         message = choice["message"]
         usage = body.get("usage") or {}
-        return body, ApiReply(
+        return ApiReply(
             text=message.get("content") or "",
             finish_reason=str(choice.get("finish_reason") or ""),
             refusal=message.get("refusal") or "",

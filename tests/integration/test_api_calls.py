@@ -22,6 +22,11 @@ SECRET = "sk-very-secret-0123456789"
 NOWHERE = "http://127.0.0.1:1/v1"
 
 
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.apis.retry.BASE_S", 0.05)
+
+
 @pytest.fixture
 def chat_api() -> Iterator[ChatApi]:
     with ChatApi() as api:
