@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from redis import Redis
 
+from tasks.apis.call import Ask
+
 if TYPE_CHECKING:  # the runner publishes through the application, whose tasks know this module
     from tasks.jobs.run import Runner
 
@@ -23,6 +25,10 @@ class Runtime(Protocol):
     @property
     def runner(self) -> "Runner":
         """What runs chunks here."""
+
+    @property
+    def ask(self) -> Ask:
+        """Calls of outside APIs; to be awaited on the process's loop."""
 
     def run_async(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         """Run on the process's one asyncio loop and wait for the result; TimeoutError past the deadline."""
