@@ -24,6 +24,8 @@ class Fault:
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
     hang_s: float = 0.0
+    drip_s: float = 0.0
+    """An answer that begins at once and never ends, a byte every so often."""
 
 
 @dataclass
@@ -102,7 +104,14 @@ class ChatApi:
         await self._stop.wait()
         await runner.cleanup()
 
-    async def _answer(self, request: web.Request) -> web.Response:
+    async def _drip(self, request: web.Request, every_s: float) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b" ")
+            await asyncio.sleep(every_s)
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         at = time.monotonic()
         body = await request.json()
         self.seen.append(Seen(at, body, {name.lower(): value for name, value in request.headers.items()}))
@@ -111,6 +120,8 @@ class ChatApi:
         self.peak = max(self.peak, self.in_flight)
         try:
             fault = self.fault(body)
+            if fault and fault.drip_s:
+                return await self._drip(request, fault.drip_s)
             await asyncio.sleep(fault.hang_s if fault and fault.hang_s else self.delay_s)
             if fault and not fault.hang_s:
                 given = {"error": {"message": f"fault {fault.status}", "type": "fault", "code": None}}

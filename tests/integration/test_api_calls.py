@@ -139,8 +139,9 @@ def test_retries_are_used_up_by_errors_and_not_by_429s(redis_url: str, chat_api:
     assert len(chat_api.seen) == 9
 
 
-def test_a_hung_connection_costs_only_its_item(redis_url: str, chat_api: ChatApi) -> None:
-    chat_api.fault = lambda body: Fault(hang_s=30) if body["messages"][0]["content"] == "7" else None
+@pytest.mark.parametrize("fault", [Fault(hang_s=30), Fault(drip_s=0.1)])
+def test_a_hung_connection_costs_only_its_item(redis_url: str, chat_api: ChatApi, fault: Fault) -> None:
+    chat_api.fault = lambda body: fault if body["messages"][0]["content"] == "7" else None
 
     async def ten(ask: ApiCalls) -> list[Any]:
         calls = (ask(call(str(number), timeout_s=0.5, max_retries=0)) for number in range(10))
