@@ -360,3 +360,19 @@ def test_tasks_of_a_worker_share_one_loop_and_its_connections(settings: Settings
     assert len(replies) == len(chat_api.seen) == 40
     assert len(chat_api.connections) <= 4
     runtime.close()
+
+
+def test_many_items_of_a_dead_api_fail_with_the_reason_and_few_connections_are_tried(
+    redis_url: str, state: Redis
+) -> None:
+    dead = profile(circuit_failures=5, circuit_open_s=0.2, max_retries=2)
+
+    async def all_items(ask: ApiCalls) -> list[Any]:
+        return await asyncio.gather(*(ask(call(str(number))) for number in range(200)), return_exceptions=True)
+
+    began = time.monotonic()
+    outcomes = run(redis_url, dead, do=all_items)
+    assert {type(outcome) for outcome in outcomes} == {ApiUnavailable}
+    assert all("127.0.0.1:1 cannot be reached" in str(outcome) for outcome in outcomes)
+    assert time.monotonic() - began < 15
+    assert state.hget(keys.api_circuit("main"), "state") in ("open", "half_open")

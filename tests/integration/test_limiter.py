@@ -184,7 +184,7 @@ def test_a_small_job_is_not_stuck_behind_a_large_one_of_other_processes(redis_ur
 
     served = [job for _, job in sorted(run(redis_url, 4, large_then_small))]
     first, last = served.index("small"), len(served) - 1 - served[::-1].index("small")
-    assert served[first:last].count("large") <= 1.4 * 80
+    assert 0.6 * 80 <= served[first:last].count("large") <= 1.4 * 80
 
 
 def test_places_of_a_process_that_died_are_free_again(redis_url: str, state: Redis) -> None:
