@@ -257,6 +257,63 @@ def idempotency(key: str) -> str:
     return f"assay:idempotency:{key}"
 
 
+# --- outside APIs -----------------------------------------------------------------------------------------------------
+
+
+def api_limits(profile: str) -> str:
+    """Hash: limits set over HTTP, which go before the profile's own; 0 for none. No expiry: they hold until they are
+    reset, and are bounded by the number of profiles."""
+    return f"assay:api:{profile}:limits"
+
+
+def api_pace(profile: str) -> str:
+    """Hash: the ceiling of calls in flight and how it moves, what the window holds, and until when all pause. Lives an
+    hour after the last call."""
+    return f"assay:api:{profile}:pace"
+
+
+def api_window(profile: str) -> str:
+    """Hash: `r<slice>` and `t<slice>` -> requests and tokens that began in a slice of the window. Lives two windows."""
+    return f"assay:api:{profile}:window"
+
+
+def api_holders(profile: str) -> str:
+    """Hash: process -> JSON: how many calls it has in flight, what it waits for, and when it said so. An entry counts
+    for seconds; the hash lives an hour after the last."""
+    return f"assay:api:{profile}:holders"
+
+
+def api_served(profile: str, rank: str) -> str:
+    """Sorted set: jobs of a priority by the calls they were given, to share fairly. Jobs that all others have passed
+    leave it; it lives an hour after the last call."""
+    return f"assay:api:{profile}:served:{rank}"
+
+
+def api_circuit(profile: str) -> str:
+    """Hash: failures in a row; once there were too many, until when the API is let alone and why. Lives an hour."""
+    return f"assay:api:{profile}:circuit"
+
+
+def api_usage(profile: str, day: str) -> str:
+    """Hash: calls, tokens and `cost:<currency>`, in billionths, of a profile on a day (UTC). Lives 100 days."""
+    return f"assay:api:{profile}:usage:{day}"
+
+
+def api_schemaless(profile: str, model: str) -> str:
+    """String: the API said that this model cannot follow a JSON schema. Lives a day."""
+    return f"assay:api:{profile}:schemaless:{model}"
+
+
+def job_usage(job_id: str) -> str:
+    """Hash: the same of a job. Goes with the job; 30 days after its last call at most."""
+    return f"assay:job:{job_id}:usage"
+
+
+def token_usage(name: str, day: str) -> str:
+    """Hash: the same of a bearer token on a day. Lives 100 days."""
+    return f"assay:token:{name}:usage:{day}"
+
+
 # --- who asks ---------------------------------------------------------------------------------------------------------
 
 

@@ -28,6 +28,8 @@ def logging_config(process: str, level: str) -> dict[str, Any]:
             # Both say at INFO, for every task and request, what the events and the access log say already.
             "celery.worker.strategy": {"level": "WARNING"},
             "celery.app.trace": {"level": "WARNING"},
+            # A line for every request of an outside API.
+            "httpx2": {"level": "WARNING"},
             "celery.worker.consumer.consumer": {"filters": ["without_traceback"]},
             "celery.worker.request": {"filters": ["without_traceback"]},
             # gunicorn brings handlers of its own; its lines should look like ours.

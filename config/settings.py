@@ -146,6 +146,11 @@ class Settings(BaseSettings):
     development_api_port: int = Field(
         6010, ge=1, le=65535, description="Port on loopback of the development API, where that is used."
     )
+    api_hosts: str = Field(
+        "",
+        description="Hosts that a URL given by a client may name: `host`, `host:port`, `*.domain`, by commas. "
+        "Empty: no URL of a client is called.",
+    )
     simulated_journal: Path | None = Field(
         None, description="File that the `simulated` kind writes a line to for every item it computes; for tests."
     )

@@ -2,13 +2,15 @@
 
 from flask import Flask
 
+from config.profiles import load_profiles
 from config.settings import Settings
+from tasks.apis.board import Board
 from tasks.app import create_celery
 from tasks.connections import connect
 from tasks.jobs.backlog import Backlog
 from tasks.jobs.core import create_core
 from tasks.jobs.listing import Jobs
-from web import cache, docs, errors, events, fleet, guard, health, jobs, pages, results, scorers
+from web import cache, docs, errors, events, fleet, guard, health, jobs, pages, profiles, results, scorers
 from web.hub import Hub
 from web.quotas import Quotas
 from web.seats import Seats
@@ -32,6 +34,7 @@ def create_app(settings: Settings) -> Flask:
         core=core,
         jobs=Jobs(core.state, core.store),
         backlog=Backlog(core.state, settings.backlog_items),
+        board=Board(core.state, load_profiles(settings)),
         tokens=Tokens(settings.tokens_file) if settings.tokens_file else None,
         quotas=Quotas(core.state),
         hub=Hub(core.state),
@@ -39,6 +42,6 @@ def create_app(settings: Settings) -> Flask:
     )
     guard.init_app(app)
     errors.init_app(app)
-    for module in (health, jobs, results, events, fleet, cache, scorers, pages, docs):
+    for module in (health, jobs, results, events, fleet, cache, scorers, profiles, pages, docs):
         app.register_blueprint(module.blueprint)
     return app

@@ -26,6 +26,9 @@ class Description:
     headers: Mapping[str, str] = field(default_factory=dict)
     """Request headers that mean something, with what."""
     has_body: bool = False
+    """It takes a job."""
+    body: type[BaseModel] | None = None
+    """It takes JSON of this model."""
     is_open: bool = False
     """No token is asked for."""
 
@@ -40,10 +43,11 @@ def described(
     errors: tuple[int, ...] = (),
     headers: Mapping[str, str] | None = None,
     has_body: bool = False,
+    body: type[BaseModel] | None = None,
     is_open: bool = False,
 ) -> Callable[[ViewT], ViewT]:
     listed = {status: each if isinstance(each, tuple) else (each,) for status, each in answers.items()}
-    description = Description(summary, listed, query, errors, headers or {}, has_body, is_open)
+    description = Description(summary, listed, query, errors, headers or {}, has_body, body, is_open)
 
     def describe(view: ViewT) -> ViewT:
         _described[view] = description

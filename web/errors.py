@@ -7,6 +7,7 @@ from pydantic_core import to_json
 from redis.exceptions import RedisError
 from werkzeug.exceptions import HTTPException
 
+from config.profiles import UnknownProfile
 from config.queues import UnknownQueue
 from tasks.connections import explain, redact
 from tasks.errors import (
@@ -35,6 +36,7 @@ TABLE: tuple[tuple[type[Exception], int, str, str], ...] = (
     (InvalidRequest, 422, "invalid_request", "Invalid request"),
     (UnknownJob, 404, "unknown_job", "Unknown job"),
     (UnknownQueue, 404, "unknown_queue", "Unknown queue"),
+    (UnknownProfile, 404, "unknown_profile", "Unknown profile"),
     (Conflict, 409, "conflict", "Conflict"),
     (BacklogFull, 503, "backlog_full", "Too much waits"),
     (StorageNotShared, 503, "storage_not_shared", "Storage not shared"),
@@ -67,6 +69,7 @@ def init_app(app: Flask) -> None:
     app.register_error_handler(Refused, _refused)
     app.register_error_handler(AssayError, _known)
     app.register_error_handler(UnknownQueue, _known)
+    app.register_error_handler(UnknownProfile, _known)
     app.register_error_handler(RedisError, _redis_error)
     app.register_error_handler(Exception, _unexpected)
 

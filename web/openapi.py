@@ -74,6 +74,11 @@ def _operation(rule: Rule, description: Description) -> dict[str, Any]:
             ),
         ],
         **({"requestBody": _body()} if description.has_body else {}),
+        **(
+            {"requestBody": {"required": True, "content": dict([_content(description.body)])}}
+            if description.body
+            else {}
+        ),
         "responses": {
             **{str(status): _answer(status, contents) for status, contents in description.answers.items()},
             **{

@@ -173,6 +173,49 @@ class Scorers(Wire):
     scorers: list[ScorerView]
 
 
+class Limits(Wire):
+    rpm: int | None = Field(description="Requests a minute; null: no limit.")
+    tpm: int | None = Field(description="Tokens a minute; null: no limit.")
+    concurrency: int = Field(description="Calls in flight at most.")
+
+
+class CircuitView(Wire):
+    state: Literal["closed", "open", "half_open"] = Field(description="Open: the API is let alone for a while.")
+    reason: str
+    wait_s: float = Field(description="Seconds until a call may try again.")
+
+
+class UsageView(Wire):
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost: dict[str, float] = Field(description="By currency.")
+
+
+class ProfileView(Wire):
+    name: str
+    models: list[str]
+    limits: Limits = Field(description="In force.")
+    changed: list[str] = Field(description="Limits that were set over HTTP and go before the profile's own.")
+    in_flight: int
+    waiting: int = Field(description="Calls that wait for their turn.")
+    ceiling: int = Field(description="Calls in flight that the API bears now, as far as is known.")
+    paused_s: float = Field(description="Seconds that the API asked everybody to wait.")
+    circuit: CircuitView
+    fallback: str | None
+    usage_today: UsageView
+
+
+class ProfileList(Wire):
+    profiles: list[ProfileView]
+
+
+class LimitChange(Wire):
+    rpm: int | None = Field(None, ge=1, le=10**9, description="Requests a minute; null: as the profile says.")
+    tpm: int | None = Field(None, ge=1, le=10**12, description="Tokens a minute.")
+    concurrency: int | None = Field(None, ge=1, le=10_000, description="Calls in flight at most.")
+
+
 class Readiness(Wire):
     ready: bool
     missing: list[str]

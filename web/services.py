@@ -7,6 +7,7 @@ from flask import current_app
 from redis import Redis
 
 from config.settings import Settings
+from tasks.apis.board import Board
 from tasks.app import AssayCelery
 from tasks.jobs.backlog import Backlog
 from tasks.jobs.core import JobCore
@@ -28,6 +29,7 @@ class Services:
     core: JobCore
     jobs: Jobs
     backlog: Backlog
+    board: Board
     tokens: Tokens | None
     """None: nobody is asked for a token."""
     quotas: Quotas

@@ -89,7 +89,7 @@ def _read_json(body: Body) -> JobRequest:
     try:
         job = JobRequest.model_validate_json(text)
     except ValidationError as error:
-        raise _unreadable(error) from error
+        raise unreadable(error) from error
     if len(job.items) > settings.max_items:
         raise too_large(
             f"items: {len(job.items):,} are more than a JSON body may have ({settings.max_items:,}, ASSAY_MAX_ITEMS): "
@@ -111,7 +111,7 @@ def _read_head(text: bytes) -> JobHead:
     try:
         head = JobHead.model_validate_json(text)
     except ValidationError as error:
-        raise _unreadable(error) from error
+        raise unreadable(error) from error
     _check_head(head)
     return head
 
@@ -125,7 +125,8 @@ def _head_of(query: LinesQuery) -> JobHead:
     return head
 
 
-def _unreadable(error: ValidationError) -> Exception:
+def unreadable(error: ValidationError) -> Exception:
+    """What is wrong with a body of JSON."""
     first = error.errors(include_url=False)[0]
     if first["type"] == "json_invalid":
         return broken(f"The body is not JSON: {first['ctx']['error']}.")

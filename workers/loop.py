@@ -28,8 +28,13 @@ class Loop:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():
                 self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
-                threading.Thread(target=self._loop.run_forever, name="asyncio", daemon=True).start()
+                threading.Thread(target=_run, args=(self._loop,), name="asyncio", daemon=True).start()
             return self._loop
+
+    def stop(self) -> None:
+        """End it, if it runs here."""
+        if self._loop and self._pid == os.getpid():
+            self._loop.call_soon_threadsafe(self._loop.stop)
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         future = asyncio.run_coroutine_threadsafe(work, self.get())
@@ -80,6 +85,11 @@ class Loop:
         finally:
             if left:  # whoever read the pages gave up
                 loop.call_soon_threadsafe(_cancel, tasks)
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
 
 
 def _drain(queue: "SimpleQueue[T]", wait_s: float) -> list[T]:

@@ -23,6 +23,7 @@ from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.worker import state as worker_state
 
 from config.logging import configure_logging
+from config.profiles import Profiles, load_profiles, read_key
 from config.queues import API, CPU, Slot, queue_for
 from config.settings import Settings, SettingsError, load_settings
 from tasks.app import AssayCelery, create_celery
@@ -147,6 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         settings = load_settings()
+        profiles = load_profiles(settings)
     except SettingsError as error:
         print(error, file=sys.stderr)
         return EXIT_MISCONFIGURED
@@ -178,16 +180,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Permanent as error:
         log.error("%s", error)
         return EXIT_MISCONFIGURED
+    if worker.pool == "api":
+        warn_of_missing_keys(profiles)
     log.info("%s sees devices %s", worker.name, ",".join(worker.devices) or "none (CPU)")
 
     app = create_celery(settings, worker.queues)
     core = create_core(settings, app)
-    app.runtime = ProcessRuntime(worker, core)
+    app.runtime = ProcessRuntime(worker, core, profiles)
     presence.start()
     try:
         return run_beat(app, settings, presence) if worker.pool == "beat" else run_worker(app, worker, presence, core)
     finally:
         presence.leave()
+
+
+def warn_of_missing_keys(profiles: Profiles) -> None:
+    """Once, at the start; calls of such a profile fail with the same reason."""
+    for profile in profiles:
+        try:
+            read_key(profile, os.environ)
+        except SettingsError as error:
+            log.warning("%s; its calls will fail on this host", error)
 
 
 def _wait_for_redis(settings: Settings) -> bool:

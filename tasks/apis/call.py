@@ -25,6 +25,12 @@ class ApiCall:
     job: str = ""
     """Whom it is for: calls are shared out fairly between jobs, and their cost is counted."""
     priority: Priority = "normal"
+    token: str = ""
+    """Name of the bearer token whose job it is, for its usage."""
+    budget: float | None = None
+    """What the whole job may cost, in the profile's currency: once it has, its calls raise BudgetSpent."""
+    deadline_s: float | None = None
+    """Of all tries together, waiting included; None: as long as tries are left."""
 
 
 @dataclass(frozen=True, slots=True)

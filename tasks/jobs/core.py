@@ -7,6 +7,7 @@ from typing import Any
 
 from redis import Redis
 
+from config.profiles import Profiles, load_profiles
 from config.settings import Settings
 from tasks.app import AssayCelery
 from tasks.connections import connect
@@ -27,6 +28,9 @@ from tasks.jobs.storage import Storage
 from tasks.jobs.store import Store
 from tasks.jobs.submit import Door
 from tasks.jobs.values import Values
+from tasks.judging.key import resolver
+from tasks.judging.kind import Judge
+from tasks.judging.rubrics import Rubrics
 from tasks.registry import Registry, Worker
 from tasks.runtime import Calls
 from tasks.scoring.kind import Score
@@ -133,15 +137,19 @@ class JobCore:
             raise Conflict(f"The job is {state}.")
 
 
-def create_core(settings: Settings, app: AssayCelery) -> JobCore:
-    """Connects to nothing yet."""
+def create_core(settings: Settings, app: AssayCelery, profiles: Profiles | None = None) -> JobCore:
+    """Connects to nothing yet. Raises SettingsError when the profiles' file is wrong."""
     state = connect(settings.redis_url)
     ledger, store = Ledger(state), Store(state)
     storage = Storage(settings.storage_url, settings.storage_shared)
     payloads = Payloads(state, storage)
     outcomes = Outcomes(state, storage, payloads)
     cache = Cache(connect(settings.cache_url), settings.cache_ttl_s)
-    kinds = Kinds(Simulated(settings.simulated_journal, settings.simulated_slowdown), Score())
+    kinds = Kinds(
+        Simulated(settings.simulated_journal, settings.simulated_slowdown),
+        Score(),
+        Judge(Rubrics(settings.rubrics_dir), resolver(profiles or load_profiles(settings))),
+    )
     registry = Registry(state, settings.heartbeat_ttl_s)
     dispatcher = Dispatcher(app, ledger, registry)
     door = Door(

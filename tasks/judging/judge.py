@@ -75,6 +75,7 @@ async def _sample(
             max_retries=spec.max_retries,
             job=job,
             priority=priority,
+            budget=spec.budget,
         )
         try:
             replies.append(await ask(call))

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
-from tasks.errors import CannotJudge
+from config.profiles import Profiles, UnknownProfile
+from tasks.errors import CannotJudge, InvalidRequest
 from tasks.jobs.model import Result
 from tasks.judging.model import JudgeItem, JudgeSpec
 from tasks.judging.prompts import prompts
@@ -17,6 +19,22 @@ Resolve = Callable[[str, str], Mapping[str, str]]
 def as_named(profile: str, model: str) -> Mapping[str, str]:
     """Names as they are; enough while no profile changes what it stands for."""
     return {"profile": profile, "model": model}
+
+
+def resolver(profiles: Profiles) -> Resolve:
+    """By what the profiles stand for now: one that is pointed elsewhere must not be answered by its last endpoint."""
+
+    def resolve(profile: str, model: str) -> Mapping[str, str]:
+        try:
+            known = profiles.get(profile)
+        except UnknownProfile as error:
+            raise InvalidRequest(str(error), field="spec.profile") from error
+        if model and model not in known.models:
+            models = ", ".join(known.models)
+            raise InvalidRequest(f"Profile {profile} has no model {model!r}; it has {models}.", field="spec.model")
+        return {"endpoint": f"{known.host}{urlsplit(known.base_url).path}", "model": model or known.models[0]}
+
+    return resolve
 
 
 def item_key(spec: JudgeSpec, rubric: Rubric, item: JudgeItem, resolve: Resolve = as_named) -> dict[str, Any]:
@@ -60,5 +78,8 @@ def stored_key(
             continue
         if len(answered) > 1 or any(row["answered_by"] == member.profile for row in own):
             return None
-        key["judges"][at] = dict(resolve(*answered.pop())) | {"weight": member.weight}
+        try:
+            key["judges"][at] = dict(resolve(*answered.pop())) | {"weight": member.weight}
+        except InvalidRequest:  # it calls its model by another name than its profile does
+            return None
     return key

@@ -42,6 +42,7 @@ def test_ready_when_every_pool_has_a_worker(client: FlaskClient, state: Redis) -
 def test_page_and_readiness_say_that_judgements_mean_nothing_while_no_api_is_configured(settings: Settings) -> None:
     said = "Judging uses the development API: scores mean nothing."
     assert said in create_app(settings).test_client().get("/").text
+    (settings.data_dir / "profiles.toml").write_text("")
     configured = create_app(settings.model_copy(update={"profiles_file": settings.data_dir / "profiles.toml"}))
     assert said not in configured.test_client().get("/").text
     assert configured.test_client().get("/ready").json["notes"] == []

@@ -55,7 +55,7 @@ def item(**fields: Any) -> JudgeItem:
 
 
 def judged(asked: Asked, asking: JudgeSpec, one: JudgeItem | None = None) -> Result:
-    return asyncio.run(Judge(RUBRICS).judge_one(asked, asking, Work(0, one or item()), "job-1", "bulk"))
+    return asyncio.run(Judge(RUBRICS).run_one(asked, asking, Work(0, one or item()), "job-1", "bulk"))
 
 
 def parts(result: Result) -> dict[str, float]:
@@ -316,7 +316,7 @@ def test_all_questions_of_an_item_are_under_way_at_once() -> None:
         return ApiReply("Winner: A", "stop")
 
     asking = spec(mode="pairwise", samples=3, profile=[{"profile": "a"}, {"profile": "b"}])
-    assert asyncio.run(Judge(RUBRICS).judge_one(ask, asking, Work(0, item()))).score == 0.5
+    assert asyncio.run(Judge(RUBRICS).run_one(ask, asking, Work(0, item()))).score == 0.5
 
 
 # Probabilities.
@@ -493,7 +493,7 @@ def test_metadata_in_a_rubric_is_fenced_too(
     (tmp_path / "mine.j2").write_text("{# version: 1 #}" + template)
     asked = Asked("Score: 5")
     work = Work(0, item(metadata=metadata))
-    result = asyncio.run(Judge(Rubrics(tmp_path)).judge_one(asked, spec(rubric="mine"), work))
+    result = asyncio.run(Judge(Rubrics(tmp_path)).run_one(asked, spec(rubric="mine"), work))
     if shows is None:
         assert result.error is not None
         assert result.error.type == "rubric_unusable"

@@ -20,7 +20,7 @@ if redis.call('EXISTS', key_job(job)) == 1 then
 end
 redis.call('UNLINK', key_job(job), key_job_blocks(job), key_job_offsets(job), key_job_parts(job),
   key_job_settled(job), key_job_carry(job), key_job_members(job), key_job_awaited(job), key_job_reasons(job), key_job_workers(job),
-  key_job_deaths(job), key_job_attempts(job), key_job_chunks(job), key_job_events(job))
+  key_job_deaths(job), key_job_attempts(job), key_job_chunks(job), key_job_events(job), key_job_usage(job))
 redis.call('ZREM', key_jobs(), job)
 redis.call('ZREM', key_expiry(), job)
 redis.call('ZREM', key_deadlines(), job)

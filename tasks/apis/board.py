@@ -1,0 +1,65 @@
+"""Profiles as others see them: limits in force, calls in flight, circuit, usage; and changing the limits at once."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from redis import Redis
+
+from config import keys
+from config.profiles import Profile, Profiles, limits_of
+from tasks.apis.breaker import as_circuit
+from tasks.apis.usage import as_usage, today
+
+#: Seconds for which what a process said it holds counts; as in `scripts/part_turns.lua`.
+HELD_S = 10.0
+
+
+class Board:
+    def __init__(self, state: Redis, profiles: Profiles) -> None:
+        self._state, self._profiles = state, profiles
+
+    def views(self) -> list[dict[str, Any]]:
+        return [self._view(profile) for profile in self._profiles]
+
+    def view(self, name: str) -> dict[str, Any]:
+        """Raises UnknownProfile."""
+        return self._view(self._profiles.get(name))
+
+    def change(self, name: str, limits: Mapping[str, int | None]) -> None:
+        """Set limits for all processes, from their next call on; None: what the profile says. Raises UnknownProfile."""
+        key = keys.api_limits(self._profiles.get(name).name)
+        pipeline = self._state.pipeline()
+        for limit, value in limits.items():
+            if value is None:
+                pipeline.hdel(key, limit)
+            else:
+                pipeline.hset(key, limit, value)
+        pipeline.execute()
+
+    def _view(self, profile: Profile) -> dict[str, Any]:
+        pipeline = self._state.pipeline(transaction=False)
+        pipeline.time()
+        for key in (keys.api_limits, keys.api_pace, keys.api_holders, keys.api_circuit):
+            pipeline.hgetall(key(profile.name))
+        pipeline.hgetall(keys.api_usage(profile.name, today()))
+        (seconds, microseconds), live, pace, holders, circuit, usage = pipeline.execute()
+        now = seconds + microseconds / 1e6
+        entries = [entry for text in holders.values() if now - (entry := json.loads(text))["at"] <= HELD_S]
+        own = limits_of(profile)
+        limits = own | {name: int(value) for name, value in live.items()}
+        ceiling = min(float(pace.get("ceiling", profile.concurrency_start)), limits["concurrency"])
+        return {
+            "name": profile.name,
+            "models": profile.models,
+            "limits": limits,
+            "changed": sorted(live),
+            "in_flight": sum(entry["held"] for entry in entries),
+            "waiting": sum(want[2] for entry in entries for want in entry["wants"]),
+            "ceiling": int(ceiling),
+            "paused_s": max(float(pace.get("paused_until", 0)) - now, 0.0),
+            "circuit": asdict(as_circuit(circuit, now)),
+            "fallback": profile.fallback or None,
+            "usage_today": asdict(as_usage(usage)),
+        }

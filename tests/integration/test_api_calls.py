@@ -1,0 +1,378 @@
+"""Calls of outside APIs: a real Redis, real connections, and an API at the other end that misbehaves."""
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import pytest
+from redis import Redis
+
+from config import keys
+from config.profiles import Profile, Profiles
+from config.settings import Settings
+from tasks.apis.call import ApiCall, ApiReply
+from tasks.app import create_celery
+from tasks.errors import ApiRefused, ApiTimeout, ApiUnavailable, BudgetSpent
+from tasks.jobs.core import create_core
+from tests.chat_api import ChatApi, Fault
+from tests.conftest import ROOT
+from workers.api_calls import ApiCalls
+from workers.main import describe
+from workers.process_runtime import ProcessRuntime
+
+T = TypeVar("T")
+SECRET = "sk-very-secret-0123456789"
+NOWHERE = "http://127.0.0.1:1/v1"
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.apis.retry.BASE_S", 0.05)
+
+
+@pytest.fixture
+def chat_api() -> Iterator[ChatApi]:
+    with ChatApi() as api:
+        yield api
+
+
+def profile(api: ChatApi | None = None, **fields: Any) -> Profile:
+    given = {"name": "main", "base_url": api.url if api else NOWHERE, "models": ("judge-1", "judge-2"), "timeout_s": 5}
+    return Profile.model_validate(given | fields)
+
+
+def call(text: str = "2+3?", **fields: Any) -> ApiCall:
+    return ApiCall(**({"profile": "main", "messages": ({"role": "user", "content": text},), "job": "j1"} | fields))
+
+
+def run(
+    redis_url: str,
+    *profiles: Profile,
+    do: Callable[[ApiCalls], Awaitable[T]],
+    environment: dict[str, str] | None = None,
+) -> T:
+    async def with_calls() -> T:
+        async with ApiCalls(Profiles(*profiles), redis_url, environment or {}) as calls:
+            return await do(calls)
+
+    return asyncio.run(with_calls())
+
+
+def test_a_call_is_answered_and_its_usage_and_cost_are_told(redis_url: str, state: Redis, chat_api: ChatApi) -> None:
+    reply = run(redis_url, profile(chat_api, price_in=1.0, price_out=2.0), do=lambda ask: ask(call(token="team")))
+    assert (reply.text, reply.finish_reason, reply.model, reply.profile) == ("re: 2+3?", "stop", "judge-1", "main")
+    assert (reply.prompt_tokens, reply.completion_tokens, reply.tries) == (10, 5, 1)
+    assert reply.cost == pytest.approx(20e-6)
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    used = {"calls": "1", "prompt_tokens": "10", "completion_tokens": "5", "cost:USD": "20000"}
+    for key in (keys.api_usage("main", day), keys.job_usage("j1"), keys.token_usage("team", day)):
+        assert state.hgetall(key) == used
+        assert state.ttl(key) > 0
+    assert state.hgetall(keys.api_holders("main")) == {}
+
+
+def test_all_that_a_call_says_reaches_the_api(redis_url: str, chat_api: ChatApi) -> None:
+    asked = call(model="judge-2", sampling={"temperature": 0, "max_tokens": 9}, top_logprobs=5)
+    run(redis_url, profile(chat_api, headers={"X-Team": "evals"}), do=lambda ask: ask(asked))
+    (seen,) = chat_api.seen
+    assert seen.body == {
+        "model": "judge-2", "messages": [{"role": "user", "content": "2+3?"}], "temperature": 0, "max_tokens": 9,
+        "logprobs": True, "top_logprobs": 5,
+    }  # fmt: skip
+    assert seen.headers["x-team"] == "evals"
+
+
+def test_connections_are_reused_across_jobs(redis_url: str, chat_api: ChatApi) -> None:
+    async def twenty(ask: ApiCalls) -> None:
+        for number in range(20):
+            await ask(call(job=f"j{number}"))
+
+    run(redis_url, profile(chat_api), do=twenty)
+    assert len(chat_api.connections) == 1
+
+
+def test_1000_items_at_128_in_flight_survive_429s_and_500s_within_the_rate(redis_url: str, chat_api: ChatApi) -> None:
+    chat_api.delay_s = 0.5
+    chat_api.fail_at_random(s429=0.2, s500=0.05)
+    fast = profile(
+        chat_api, rpm=18_000, window_s=1, concurrency=128, concurrency_start=128, concurrency_min=128, timeout_s=30
+    )
+
+    async def all_items(ask: ApiCalls) -> list[ApiReply]:
+        return await asyncio.gather(*(ask(call(str(number))) for number in range(1000)))
+
+    replies = run(redis_url, fast, do=all_items)
+    assert [reply.text for reply in replies] == [f"re: {number}" for number in range(1000)]
+    assert 100 < chat_api.peak <= 128
+    assert chat_api.most_in_any(1.0) <= 300 * 1.05
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+def test_a_refused_request_fails_at_once_in_the_apis_words(redis_url: str, chat_api: ChatApi, status: int) -> None:
+    chat_api.fault = lambda _: Fault(status, {"error": {"message": "no such thing here", "type": "x"}})
+    with pytest.raises(ApiRefused, match=f"{status}: no such thing here"):
+        run(redis_url, profile(chat_api), do=lambda ask: ask(call()))
+    assert len(chat_api.seen) == 1
+
+
+def test_a_dead_api_fails_with_that_reason_within_the_deadline(redis_url: str) -> None:
+    began = time.monotonic()
+    with pytest.raises((ApiTimeout, ApiUnavailable), match=r"127\.0\.0\.1:1 cannot be reached"):
+        run(redis_url, profile(max_retries=100), do=lambda ask: ask(call(deadline_s=1.5)))
+    assert time.monotonic() - began < 3
+
+
+def test_retries_are_used_up_by_errors_and_not_by_429s(redis_url: str, chat_api: ChatApi) -> None:
+    statuses = iter([429, 429, 429, 500, 429, 503])
+    chat_api.fault = lambda _: Fault(status) if (status := next(statuses, 0)) else None
+    reply = run(redis_url, profile(chat_api, max_retries=2), do=lambda ask: ask(call()))
+    assert reply.tries == 7
+    chat_api.fault = lambda _: Fault(500)
+    with pytest.raises(ApiUnavailable, match="500: fault 500"):
+        run(redis_url, profile(chat_api, max_retries=1), do=lambda ask: ask(call()))
+    assert len(chat_api.seen) == 9
+
+
+@pytest.mark.parametrize("fault", [Fault(hang_s=30), Fault(drip_s=0.1)])
+def test_a_hung_connection_costs_only_its_item(redis_url: str, chat_api: ChatApi, fault: Fault) -> None:
+    chat_api.fault = lambda body: fault if body["messages"][0]["content"] == "7" else None
+
+    async def ten(ask: ApiCalls) -> list[Any]:
+        calls = (ask(call(str(number), timeout_s=0.5, max_retries=0)) for number in range(10))
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    began = time.monotonic()
+    outcomes = run(redis_url, profile(chat_api), do=ten)
+    assert time.monotonic() - began < 3
+    assert [type(outcome) for outcome in outcomes] == [ApiReply] * 7 + [ApiTimeout] + [ApiReply] * 2
+    assert "did not answer within 0.5 s" in str(outcomes[7])
+
+
+def test_retry_after_holds_for_everybody(redis_url: str, chat_api: ChatApi) -> None:
+    faults = iter([Fault(429, headers={"Retry-After": "1"})])
+    chat_api.fault = lambda _: next(faults, None)
+
+    async def one_then_others(ask: ApiCalls) -> None:
+        first = asyncio.create_task(ask(call()))
+        while not chat_api.seen:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        async with ApiCalls(Profiles(profile(chat_api)), redis_url) as elsewhere:  # as another process would
+            await asyncio.gather(first, *(elsewhere(call(job="j2")) for _ in range(5)))
+
+    run(redis_url, profile(chat_api), do=one_then_others)
+    first, *others = chat_api.times
+    assert min(others) - first >= 0.95
+
+
+def test_an_api_that_says_nothing_is_left_is_not_asked_until_there_is(redis_url: str, chat_api: ChatApi) -> None:
+    chat_api.headers = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "800ms"}
+
+    async def two(ask: ApiCalls) -> None:
+        await ask(call())
+        await ask(call())
+
+    run(redis_url, profile(chat_api), do=two)
+    assert chat_api.times[1] - chat_api.times[0] >= 0.75
+
+
+def test_cancelled_calls_leave_the_api_and_their_places_within_a_second(
+    redis_url: str, state: Redis, chat_api: ChatApi
+) -> None:
+    chat_api.delay_s = 30
+    wide = profile(chat_api, concurrency=50, concurrency_start=50, timeout_s=60)
+
+    async def cancel(ask: ApiCalls) -> float:
+        tasks = [asyncio.create_task(ask(call(str(number)))) for number in range(200)]
+        while chat_api.in_flight < 50:
+            await asyncio.sleep(0.01)
+        began = time.monotonic()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        while chat_api.in_flight or state.exists(keys.api_holders("main")):
+            await asyncio.sleep(0.01)
+        return time.monotonic() - began
+
+    assert run(redis_url, wide, do=cancel) < 1
+    assert (chat_api.left, len(chat_api.seen)) == (50, 50)
+
+
+def test_an_open_circuit_falls_back_and_says_who_answered(redis_url: str, chat_api: ChatApi) -> None:
+    dead = profile(fallback="spare", circuit_failures=3, max_retries=0)
+    spare = profile(chat_api, name="spare", models=("small",))
+
+    async def five(ask: ApiCalls) -> list[ApiReply]:
+        return [await ask(call()) for _ in range(5)]
+
+    replies = run(redis_url, dead, spare, do=five)
+    assert {(reply.profile, reply.model, reply.text) for reply in replies} == {("spare", "small", "re: 2+3?")}
+    assert {seen.body["model"] for seen in chat_api.seen} == {"small"}
+
+
+def test_while_the_circuit_is_open_nobody_calls_and_one_tries_for_all(redis_url: str, chat_api: ChatApi) -> None:
+    chat_api.fault = lambda _: Fault(500)
+    fragile = profile(chat_api, circuit_failures=3, circuit_open_s=1, max_retries=5)
+
+    async def recover(ask: ApiCalls) -> int:
+        tasks = [asyncio.create_task(ask(call(str(number)))) for number in range(3)]
+        while len(chat_api.seen) < 3:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        tasks += [asyncio.create_task(ask(call(str(number)))) for number in range(17)]
+        await asyncio.sleep(0.3)
+        seen = len(chat_api.seen)
+        chat_api.fault = lambda _: None
+        await asyncio.gather(*tasks)
+        return seen
+
+    assert run(redis_url, fragile, do=recover) == 3
+    assert chat_api.answered == 20
+
+
+def test_a_model_without_schemas_is_asked_without_and_that_is_remembered(redis_url: str, chat_api: ChatApi) -> None:
+    refusal = {"error": {"message": "This response_format type is unavailable now"}}
+    chat_api.fault = lambda body: Fault(400, refusal) if "response_format" in body else None
+    asked = call(schema={"type": "object"})
+    first = run(redis_url, profile(chat_api), do=lambda ask: ask(asked))
+    again = run(redis_url, profile(chat_api), do=lambda ask: ask(asked))
+    assert (first.used_schema, again.used_schema) == (False, False)
+    assert ["response_format" in seen.body for seen in chat_api.seen] == [True, False, False]
+
+
+def test_a_schema_is_used_where_it_can_be(redis_url: str, chat_api: ChatApi) -> None:
+    reply = run(redis_url, profile(chat_api), do=lambda ask: ask(call(schema={"type": "object"})))
+    assert reply.used_schema
+    assert chat_api.seen[0].body["response_format"]["json_schema"]["schema"] == {"type": "object"}
+
+
+def test_a_budget_stops_the_job_and_no_other(redis_url: str, chat_api: ChatApi) -> None:
+    dear = profile(chat_api, price_in=100_000, price_out=0)  # one a call
+
+    async def spend(ask: ApiCalls) -> list[Any]:
+        outcomes: list[Any] = []
+        for _ in range(5):
+            outcomes += await asyncio.gather(ask(call(budget=3.0)), return_exceptions=True)
+        return [*outcomes, await ask(call(job="j2", budget=3.0))]
+
+    *mine, other = run(redis_url, dear, do=spend)
+    assert [type(outcome) for outcome in mine] == [ApiReply] * 3 + [BudgetSpent] * 2
+    assert isinstance(other, ApiReply)
+
+
+def test_no_secret_is_in_any_log_error_or_key(
+    redis_url: str, state: Redis, chat_api: ChatApi, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-another")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Other: secret-of-another")
+    caplog.set_level(logging.DEBUG)
+    keyed = profile(chat_api, api_key_env="THE_KEY", headers={"X-Also": "header-secret-9"}, max_retries=1)
+    chat_api.fault = lambda body: Fault(
+        500 if body["messages"][0]["content"] == "fail" else 401,
+        {"error": {"message": f"Incorrect API key provided: {SECRET}, sent as Bearer {SECRET}, header-secret-9"}},
+    )
+
+    async def both(ask: ApiCalls) -> list[Any]:
+        return await asyncio.gather(ask(call()), ask(call("fail")), return_exceptions=True)
+
+    errors = run(redis_url, keyed, do=both, environment={"THE_KEY": SECRET})
+    assert [type(error) for error in errors] == [ApiRefused, ApiUnavailable]
+    assert chat_api.seen[0].headers["authorization"] == f"Bearer {SECRET}"
+    assert not {"openai-organization", "x-other"} & set(chat_api.seen[0].headers)
+    stored = [json.dumps(state.hgetall(key)) for key in state.keys("assay:api:*") if state.type(key) == "hash"]
+    chain = [repr(error.__cause__) + repr(error.__context__) for error in errors]
+    shown = "\n".join([caplog.text, repr(keyed), *map(repr, errors), *chain, *stored])
+    assert "Incorrect API key provided" in shown
+    assert SECRET not in shown
+    assert "header-secret-9" not in shown
+
+
+def test_a_profile_without_a_key_sends_none(redis_url: str, chat_api: ChatApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    run(redis_url, profile(chat_api), do=lambda ask: ask(call()))
+    assert "authorization" not in chat_api.seen[0].headers
+
+
+def test_a_missing_key_is_named(redis_url: str, chat_api: ChatApi) -> None:
+    with pytest.raises(ApiRefused, match="profile main: the variable THE_KEY is not set"):
+        run(redis_url, profile(chat_api, api_key_env="THE_KEY"), do=lambda ask: ask(call()))
+    assert not chat_api.seen
+
+
+def test_an_answer_that_is_no_completion_is_an_error_of_the_api(redis_url: str, chat_api: ChatApi) -> None:
+    chat_api.reply = {"choices": []}
+    with pytest.raises(ApiUnavailable, match="no chat completion"):
+        run(redis_url, profile(chat_api, max_retries=0), do=lambda ask: ask(call()))
+    chat_api.reply = {"choices": None, "error": {"code": 400, "message": "context too long"}}
+    with pytest.raises(ApiRefused, match="400: context too long"):
+        run(redis_url, profile(chat_api, max_retries=0), do=lambda ask: ask(call()))
+
+
+def test_a_job_names_a_profile_that_exists(redis_url: str) -> None:
+    with pytest.raises(ApiRefused, match="There is no profile 'other'; there are: main"):
+        run(redis_url, profile(), do=lambda ask: ask(call(profile="other")))
+
+
+def test_two_processes_share_one_limit_and_a_killed_one_leaves_it_to_the_other(
+    redis_url: str, chat_api: ChatApi
+) -> None:
+    chat_api.delay_s = 0.2
+    shared = profile(chat_api, rpm=6000, window_s=1, concurrency=20, concurrency_start=20, concurrency_min=20)
+
+    def start() -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "tests.integration.api_caller", redis_url, shared.model_dump_json(), "150"]
+        return subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+    with start() as one, start() as other:
+        assert [each.communicate(timeout=60)[0].strip() for each in (one, other)] == ["150", "150"]
+    assert chat_api.peak <= 20
+    assert chat_api.most_in_any(1.0) <= 105
+
+    with start() as killed:
+        wait_for(lambda: chat_api.in_flight == 20)
+        killed.kill()
+    asked = run(redis_url, shared, do=lambda ask: ask(call(deadline_s=20)))
+    assert asked.text == "re: 2+3?", "its places lapse"
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_tasks_of_a_worker_share_one_loop_and_its_connections(settings: Settings, chat_api: ChatApi) -> None:
+    core = create_core(settings, create_celery(settings))
+    runtime = ProcessRuntime(describe(settings, "api", 0, "launcher"), core, Profiles(profile(chat_api)))
+
+    async def ask_one() -> ApiReply:
+        return await runtime.ask(call())
+
+    with ThreadPoolExecutor(4) as threads:
+        replies = list(threads.map(lambda _: runtime.run_async(ask_one(), 10), range(40)))
+    assert len(replies) == len(chat_api.seen) == 40
+    assert len(chat_api.connections) <= 4
+    runtime.close()
+
+
+def test_many_items_of_a_dead_api_fail_with_the_reason_and_few_connections_are_tried(
+    redis_url: str, state: Redis
+) -> None:
+    dead = profile(circuit_failures=5, circuit_open_s=0.2, max_retries=2)
+
+    async def all_items(ask: ApiCalls) -> list[Any]:
+        return await asyncio.gather(*(ask(call(str(number))) for number in range(200)), return_exceptions=True)
+
+    began = time.monotonic()
+    outcomes = run(redis_url, dead, do=all_items)
+    assert {type(outcome) for outcome in outcomes} == {ApiUnavailable}
+    assert all("127.0.0.1:1 cannot be reached" in str(outcome) for outcome in outcomes)
+    assert time.monotonic() - began < 15
+    assert state.hget(keys.api_circuit("main"), "state") in ("open", "half_open")

@@ -1,0 +1,219 @@
+"""Calls of outside APIs: each waits its turn, is tried again where that may help, and falls back. Implements `Ask`.
+
+One per process, on its asyncio loop; clients are made on first use and shared by all tasks and jobs.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Self
+
+from redis.asyncio import Redis
+
+from config import keys
+from config.profiles import Profile, Profiles, UnknownProfile
+from config.settings import SettingsError
+from tasks.apis.call import ApiCall, ApiReply
+from tasks.apis.chat import body_of, estimate_tokens
+from tasks.apis.limiter import Limiter
+from tasks.apis.retry import MOST_LIMITED, Failure, backoff_s
+from tasks.apis.turn import CircuitOpen, Ended, Spent
+from tasks.connections import COMMAND_TIMEOUT_S, explained
+from tasks.errors import ApiRefused, ApiTimeout, ApiUnavailable, AssayError
+from workers.api_client import Answered, ApiClient, TryFailed
+
+log = logging.getLogger(__name__)
+
+#: Seconds it is remembered that a model cannot follow a schema, and in this process before it looks again.
+SCHEMALESS_S, LOOK_S = 86400, 60.0
+
+
+class ApiCalls:
+    def __init__(self, profiles: Profiles, redis_url: str, environment: Mapping[str, str] = os.environ) -> None:
+        self._profiles, self._redis_url, self._environment = profiles, redis_url, environment
+        self._state = Redis.from_url(redis_url, decode_responses=True, socket_timeout=COMMAND_TIMEOUT_S)
+        self._limiter = Limiter(self._state)
+        self._clients: dict[str, ApiClient] = {}
+        self._schemaless: dict[tuple[str, str], tuple[bool, float]] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            await client.close()
+        await self._limiter.close()
+        await self._state.aclose()
+
+    async def __call__(self, call: ApiCall) -> ApiReply:
+        """See `Ask`."""
+        began = time.monotonic()
+        until = None if call.deadline_s is None else began + call.deadline_s
+        names, reasons = [call.profile], list[str]()
+        while True:
+            profile = self._profile(names[-1])
+            attempt = _Attempt(self, call, profile, until)
+            try:
+                reply = await attempt.run()
+                return replace(reply, latency_s=time.monotonic() - began)
+            except (ApiUnavailable, ApiTimeout) as error:
+                reasons.append(f"{profile.name}: {error}")
+                if not profile.fallback or (until is not None and time.monotonic() >= until):
+                    raise type(error)("; ".join(reasons)) from error
+                log.info("profile %s falls back on %s: %s", profile.name, profile.fallback, error)
+                names.append(profile.fallback)
+
+    def client(self, profile: Profile) -> ApiClient:
+        """Raises ApiRefused when the key is not there."""
+        client = self._clients.get(profile.name)
+        if client is None:
+            try:
+                client = self._clients[profile.name] = ApiClient(profile, self._environment)
+            except SettingsError as error:
+                raise ApiRefused(f"This worker cannot call the API: {error}.") from error
+        return client
+
+    @property
+    def limiter(self) -> Limiter:
+        return self._limiter
+
+    async def circuit_reason(self, profile: Profile) -> str:
+        with explained(self._redis_url):
+            return str(await self._state.hget(keys.api_circuit(profile.name), "reason") or "")
+
+    async def follows_schema(self, profile: Profile, model: str) -> bool:
+        """Whether the API is to be asked to hold the answer to a schema."""
+        if profile.supports_schema != "auto":
+            return profile.supports_schema
+        schemaless, looked_at = self._schemaless.get((profile.name, model), (False, 0.0))
+        if time.monotonic() - looked_at > LOOK_S:
+            with explained(self._redis_url):
+                schemaless = bool(await self._state.exists(keys.api_schemaless(profile.name, model)))
+            self._schemaless[profile.name, model] = schemaless, time.monotonic()
+        return not schemaless
+
+    async def learn_schemaless(self, profile: Profile, model: str, message: str) -> None:
+        log.warning("profile %s, model %s: asked without a schema from now on: %s", profile.name, model, message)
+        self._schemaless[profile.name, model] = True, time.monotonic()
+        with explained(self._redis_url):
+            await self._state.set(keys.api_schemaless(profile.name, model), message, ex=SCHEMALESS_S)
+
+    def _profile(self, name: str) -> Profile:
+        try:
+            return self._profiles.get(name)
+        except UnknownProfile as error:
+            raise ApiRefused(str(error)) from error
+
+
+class _Attempt:
+    """All tries of one call at one profile."""
+
+    def __init__(self, calls: ApiCalls, call: ApiCall, profile: Profile, until: float | None) -> None:
+        self._calls, self._call, self._profile, self._until = calls, call, profile, until
+        is_fallback = call.profile != profile.name
+        named = call.model if not is_fallback or call.model in profile.models else ""
+        self._model = named or profile.models[0]
+        self._retries = profile.max_retries if call.max_retries is None else call.max_retries
+        self._timeout_s = call.timeout_s or profile.timeout_s
+        self._tokens = estimate_tokens(call)
+        self._budget = None if call.budget is None else round(call.budget * 1e9)
+        self._tries = self._failures = self._limited = 0
+
+    async def run(self) -> ApiReply:
+        """Raises ApiRefused, ApiUnavailable, ApiTimeout, BudgetSpent."""
+        last: Failure | None = None
+        try:
+            async with asyncio.timeout(None if self._until is None else max(self._until - time.monotonic(), 0)):
+                while True:
+                    try:
+                        return await self._try()
+                    except TryFailed as error:
+                        last = error.failure
+                    except CircuitOpen as error:
+                        reason = await self._calls.circuit_reason(self._profile)
+                        last = Failure(
+                            "server", f"let alone for {error.wait_s:.0f} s, as it failed too often: {reason}"
+                        )
+                        self._give_up_if_done(last, may_wait=not self._profile.fallback)
+                        await asyncio.sleep(error.wait_s * (1 + 0.1 * random.random()))
+                        continue
+                    await self._after(last)
+        except TimeoutError:
+            waited = f"no answer within the deadline of {self._call.deadline_s:g} s"
+            raise ApiTimeout(f"{waited}; last: {last.message}" if last else waited) from None
+
+    async def _after(self, failure: Failure) -> None:
+        """Wait before the next try; raises when there is none."""
+        if failure.kind == "schema":
+            await self._calls.learn_schemaless(self._profile, self._model, failure.message)
+            return
+        if failure.kind == "limited":
+            self._limited += 1
+            if self._limited > MOST_LIMITED:
+                raise ApiUnavailable(f"asked to slow down {self._limited} times: {failure.message}")
+            # With Retry-After all wait at the limiter; who has none waits alone.
+            await asyncio.sleep(0 if failure.retry_after_s else backoff_s(min(self._limited, 3)))
+            return
+        self._give_up_if_done(failure)
+        pause_s = backoff_s(self._failures)
+        log.info("profile %s, job %s: try %d failed, again in %.1f s: %s", self._profile.name, self._call.job or "-",
+                 self._tries, pause_s, failure.message)  # fmt: skip
+        await asyncio.sleep(pause_s)
+
+    def _give_up_if_done(self, failure: Failure, may_wait: bool = True) -> None:
+        self._failures += 1
+        if failure.is_retried and may_wait and self._failures <= self._retries:
+            return
+        raise _as_error(failure)
+
+    async def _try(self) -> ApiReply:
+        client = self._calls.client(self._profile)
+        use_schema = self._call.schema is not None and await self._calls.follows_schema(self._profile, self._model)
+        body = body_of(self._call, self._model, use_schema)
+        limiter, profile, call = self._calls.limiter, self._profile, self._call
+        turn = await limiter.acquire(profile, call.job, call.priority, self._tokens, self._budget)
+        while turn.is_stale:
+            limiter.give_back(profile, turn)
+            turn = await limiter.acquire(profile, call.job, call.priority, self._tokens, self._budget)
+        self._tries += 1
+        ended, used = Ended(), None
+        try:
+            answered = await client.ask(body, self._timeout_s)
+            ended, used, reply = self._settled(answered)
+            return reply
+        except TryFailed as error:
+            failure = error.failure
+            is_limit = failure.kind in ("limited", "exhausted")
+            ended = Ended(
+                ok=failure.kind in ("refused", "schema"), limited=is_limit, failed=failure.is_of_the_api,
+                retry_after_s=failure.retry_after_s, reason=failure.message,
+            )  # fmt: skip
+            used = 0 if failure.status else None  # what was refused used nothing; what was lost may have
+            raise
+        finally:
+            limiter.release(profile, turn, ended, used)
+
+    def _settled(self, answered: Answered) -> tuple[Ended, int, ApiReply]:
+        reply, call = answered.reply, self._call
+        cost = self._profile.cost_nano(reply.prompt_tokens, reply.completion_tokens)
+        used = reply.prompt_tokens + reply.completion_tokens
+        spent = Spent(reply.prompt_tokens, reply.completion_tokens, cost, call.job, call.token)
+        ended = Ended(ok=True, retry_after_s=answered.exhausted_for_s, spent=spent)
+        told = replace(
+            reply, model=reply.model or self._model, profile=self._profile.name, tries=self._tries,
+            cost=None if cost is None else cost / 1e9,
+        )  # fmt: skip
+        return ended, used or self._tokens, told
+
+
+def _as_error(failure: Failure) -> AssayError:
+    if failure.kind in ("refused", "schema"):
+        return ApiRefused(failure.message)
+    return ApiTimeout(failure.message) if failure.kind == "timeout" else ApiUnavailable(failure.message)
