@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Self
 
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 
 from config import keys
 from config.profiles import Profile, Profiles, UnknownProfile
@@ -32,12 +32,22 @@ log = logging.getLogger(__name__)
 SCHEMALESS_S, LOOK_S = 86400, 60.0
 
 
+#: Connections to Redis of one process's calls: one for each profile in use, and some to spare.
+REDIS_CONNECTIONS = 16
+
+
 class ApiCalls:
     def __init__(self, profiles: Profiles, redis_url: str, environment: Mapping[str, str] = os.environ) -> None:
         self._profiles, self._redis_url, self._environment = profiles, redis_url, environment
-        self._state = Redis.from_url(redis_url, decode_responses=True, socket_timeout=COMMAND_TIMEOUT_S)
+        # A pool that waits: whatever thousands of calls do at the same moment takes a few connections.
+        pool = BlockingConnectionPool.from_url(
+            redis_url, decode_responses=True, max_connections=REDIS_CONNECTIONS, timeout=COMMAND_TIMEOUT_S,
+            socket_timeout=COMMAND_TIMEOUT_S, socket_connect_timeout=COMMAND_TIMEOUT_S, health_check_interval=30,
+        )  # fmt: skip
+        self._state = Redis.from_pool(pool)
         self._limiter = Limiter(self._state)
         self._clients: dict[str, ApiClient] = {}
+        self._looking = asyncio.Lock()
         self._schemaless: dict[tuple[str, str], tuple[bool, float]] = {}
 
     async def __aenter__(self) -> Self:
@@ -84,20 +94,17 @@ class ApiCalls:
     def limiter(self) -> Limiter:
         return self._limiter
 
-    async def circuit_reason(self, profile: Profile) -> str:
-        with explained(self._redis_url):
-            return str(await self._state.hget(keys.api_circuit(profile.name), "reason") or "")
-
     async def follows_schema(self, profile: Profile, model: str) -> bool:
         """Whether the API is to be asked to hold the answer to a schema."""
         if profile.supports_schema != "auto":
             return profile.supports_schema
-        schemaless, looked_at = self._schemaless.get((profile.name, model), (False, 0.0))
-        if time.monotonic() - looked_at > LOOK_S:
-            with explained(self._redis_url):
-                schemaless = bool(await self._state.exists(keys.api_schemaless(profile.name, model)))
-            self._schemaless[profile.name, model] = schemaless, time.monotonic()
-        return not schemaless
+        async with self._looking:  # one looks for all who begin at the same moment
+            schemaless, looked_at = self._schemaless.get((profile.name, model), (False, float("-inf")))
+            if time.monotonic() - looked_at > LOOK_S:
+                with explained(self._redis_url):
+                    schemaless = bool(await self._state.exists(keys.api_schemaless(profile.name, model)))
+                self._schemaless[profile.name, model] = schemaless, time.monotonic()
+            return not schemaless
 
     async def learn_schemaless(self, profile: Profile, model: str, message: str) -> None:
         log.warning("profile %s, model %s: asked without a schema from now on: %s", profile.name, model, message)
@@ -137,10 +144,7 @@ class _Attempt:
                     except TryFailed as error:
                         last = error.failure
                     except CircuitOpen as error:
-                        reason = await self._calls.circuit_reason(self._profile)
-                        last = Failure(
-                            "server", f"let alone for {error.wait_s:.0f} s, as it failed too often: {reason}"
-                        )
+                        last = Failure("server", str(error))
                         self._give_up_if_done(last, may_wait=not self._profile.fallback)
                         await asyncio.sleep(error.wait_s * (1 + 0.1 * random.random()))
                         continue

@@ -247,8 +247,10 @@ def test_a_model_without_schemas_is_asked_without_and_that_is_remembered(redis_u
 
 
 def test_a_schema_is_used_where_it_can_be(redis_url: str, chat_api: ChatApi) -> None:
-    reply = run(redis_url, profile(chat_api), do=lambda ask: ask(call(schema={"type": "object"})))
-    assert reply.used_schema
+    async def many(ask: ApiCalls) -> list[ApiReply]:
+        return await asyncio.gather(*(ask(call(schema={"type": "object"})) for _ in range(200)))
+
+    assert all(reply.used_schema for reply in run(redis_url, profile(chat_api), do=many))
     assert chat_api.seen[0].body["response_format"]["json_schema"]["schema"] == {"type": "object"}
 
 
