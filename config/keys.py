@@ -299,9 +299,9 @@ def api_usage(profile: str, day: str) -> str:
     return f"assay:api:{profile}:usage:{day}"
 
 
-def api_schemaless(profile: str, model: str) -> str:
-    """String: the API said that this model cannot follow a JSON schema. Lives a day."""
-    return f"assay:api:{profile}:schemaless:{model}"
+def api_lessons(profile: str, model: str) -> str:
+    """Hash: what a model cannot take (see `tasks.apis.retry.Lesson`) -> how the API said so. Lives a day."""
+    return f"assay:api:{profile}:lessons:{model}"
 
 
 def job_usage(job_id: str) -> str:

@@ -10,9 +10,9 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Self
+from typing import Self, get_args
 
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 
 from config import keys
 from config.profiles import Profile, Profiles, UnknownProfile
@@ -20,7 +20,7 @@ from config.settings import SettingsError
 from tasks.apis.call import ApiCall, ApiReply
 from tasks.apis.chat import body_of, estimate_tokens
 from tasks.apis.limiter import Limiter
-from tasks.apis.retry import MOST_LIMITED, Failure, backoff_s
+from tasks.apis.retry import MOST_LIMITED, Failure, Lesson, backoff_s
 from tasks.apis.turn import CircuitOpen, Ended, Spent
 from tasks.connections import COMMAND_TIMEOUT_S, explained
 from tasks.errors import ApiRefused, ApiTimeout, ApiUnavailable, AssayError
@@ -28,17 +28,27 @@ from workers.api_client import Answered, ApiClient, TryFailed
 
 log = logging.getLogger(__name__)
 
-#: Seconds it is remembered that a model cannot follow a schema, and in this process before it looks again.
-SCHEMALESS_S, LOOK_S = 86400, 60.0
+#: Seconds it is remembered what a model cannot take, and in this process before it looks again.
+LESSON_S, LOOK_S = 86400, 60.0
+
+
+#: Connections to Redis of one process's calls: one for each profile in use, and some to spare.
+REDIS_CONNECTIONS = 16
 
 
 class ApiCalls:
     def __init__(self, profiles: Profiles, redis_url: str, environment: Mapping[str, str] = os.environ) -> None:
         self._profiles, self._redis_url, self._environment = profiles, redis_url, environment
-        self._state = Redis.from_url(redis_url, decode_responses=True, socket_timeout=COMMAND_TIMEOUT_S)
+        # A pool that waits: whatever thousands of calls do at the same moment takes a few connections.
+        pool = BlockingConnectionPool.from_url(
+            redis_url, decode_responses=True, max_connections=REDIS_CONNECTIONS, timeout=COMMAND_TIMEOUT_S,
+            socket_timeout=COMMAND_TIMEOUT_S, socket_connect_timeout=COMMAND_TIMEOUT_S, health_check_interval=30,
+        )  # fmt: skip
+        self._state = Redis.from_pool(pool)
         self._limiter = Limiter(self._state)
         self._clients: dict[str, ApiClient] = {}
-        self._schemaless: dict[tuple[str, str], tuple[bool, float]] = {}
+        self._looking = asyncio.Lock()
+        self._lessons: dict[tuple[str, str], tuple[frozenset[Lesson], float]] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -84,26 +94,29 @@ class ApiCalls:
     def limiter(self) -> Limiter:
         return self._limiter
 
-    async def circuit_reason(self, profile: Profile) -> str:
-        with explained(self._redis_url):
-            return str(await self._state.hget(keys.api_circuit(profile.name), "reason") or "")
+    async def lessons(self, profile: Profile, model: str) -> frozenset[Lesson]:
+        """What this model cannot take, as far as anybody knows."""
+        async with self._looking:  # one looks for all who begin at the same moment
+            known, looked_at = self._lessons.get((profile.name, model), (frozenset(), float("-inf")))
+            if time.monotonic() - looked_at > LOOK_S:
+                with explained(self._redis_url):
+                    names = await self._state.hkeys(keys.api_lessons(profile.name, model))
+                known = frozenset(lesson for lesson in get_args(Lesson) if lesson in names)
+                self._lessons[profile.name, model] = known, time.monotonic()
+        if profile.supports_schema == "auto":
+            return known
+        return known - {"no_schema"} if profile.supports_schema else known | {"no_schema"}
 
-    async def follows_schema(self, profile: Profile, model: str) -> bool:
-        """Whether the API is to be asked to hold the answer to a schema."""
-        if profile.supports_schema != "auto":
-            return profile.supports_schema
-        schemaless, looked_at = self._schemaless.get((profile.name, model), (False, 0.0))
-        if time.monotonic() - looked_at > LOOK_S:
-            with explained(self._redis_url):
-                schemaless = bool(await self._state.exists(keys.api_schemaless(profile.name, model)))
-            self._schemaless[profile.name, model] = schemaless, time.monotonic()
-        return not schemaless
-
-    async def learn_schemaless(self, profile: Profile, model: str, message: str) -> None:
-        log.warning("profile %s, model %s: asked without a schema from now on: %s", profile.name, model, message)
-        self._schemaless[profile.name, model] = True, time.monotonic()
+    async def learn(self, profile: Profile, model: str, lesson: Lesson, message: str) -> None:
+        known, _ = self._lessons.get((profile.name, model), (frozenset(), 0.0))
+        if lesson in known:  # another call that was on its way has learnt it too
+            return
+        log.warning("profile %s, model %s: learnt %s from: %s", profile.name, model, lesson, message)
+        self._lessons[profile.name, model] = known | {lesson}, time.monotonic()
+        key = keys.api_lessons(profile.name, model)
         with explained(self._redis_url):
-            await self._state.set(keys.api_schemaless(profile.name, model), message, ex=SCHEMALESS_S)
+            await self._state.hset(key, lesson, message)
+            await self._state.expire(key, LESSON_S)
 
     def _profile(self, name: str) -> Profile:
         try:
@@ -125,6 +138,7 @@ class _Attempt:
         self._tokens = estimate_tokens(call)
         self._budget = None if call.budget is None else round(call.budget * 1e9)
         self._tries = self._failures = self._limited = 0
+        self._learnt: dict[Lesson, str] = {}
 
     async def run(self) -> ApiReply:
         """Raises ApiRefused, ApiUnavailable, ApiTimeout, BudgetSpent."""
@@ -133,14 +147,14 @@ class _Attempt:
             async with asyncio.timeout(None if self._until is None else max(self._until - time.monotonic(), 0)):
                 while True:
                     try:
-                        return await self._try()
+                        reply = await self._try()
+                        for lesson, message in self._learnt.items():  # it helped
+                            await self._calls.learn(self._profile, self._model, lesson, message)
+                        return reply
                     except TryFailed as error:
                         last = error.failure
                     except CircuitOpen as error:
-                        reason = await self._calls.circuit_reason(self._profile)
-                        last = Failure(
-                            "server", f"let alone for {error.wait_s:.0f} s, as it failed too often: {reason}"
-                        )
+                        last = Failure("server", str(error))
                         self._give_up_if_done(last, may_wait=not self._profile.fallback)
                         await asyncio.sleep(error.wait_s * (1 + 0.1 * random.random()))
                         continue
@@ -151,8 +165,8 @@ class _Attempt:
 
     async def _after(self, failure: Failure) -> None:
         """Wait before the next try; raises when there is none."""
-        if failure.kind == "schema":
-            await self._calls.learn_schemaless(self._profile, self._model, failure.message)
+        if failure.lesson and failure.lesson not in self._learnt:  # once: then it is the API's last word
+            self._learnt[failure.lesson] = failure.message
             return
         if failure.kind == "limited":
             self._limited += 1
@@ -175,8 +189,8 @@ class _Attempt:
 
     async def _try(self) -> ApiReply:
         client = self._calls.client(self._profile)
-        use_schema = self._call.schema is not None and await self._calls.follows_schema(self._profile, self._model)
-        body = body_of(self._call, self._model, use_schema)
+        lessons = await self._calls.lessons(self._profile, self._model)
+        body = body_of(self._call, self._model, lessons | self._learnt.keys())
         limiter, profile, call = self._calls.limiter, self._profile, self._call
         turn = await limiter.acquire(profile, call.job, call.priority, self._tokens, self._budget)
         while turn.is_stale:
@@ -192,7 +206,7 @@ class _Attempt:
             failure = error.failure
             is_limit = failure.kind in ("limited", "exhausted")
             ended = Ended(
-                ok=failure.kind in ("refused", "schema"), limited=is_limit, failed=failure.is_of_the_api,
+                ok=failure.kind in ("refused", "lesson"), limited=is_limit, failed=failure.is_of_the_api,
                 retry_after_s=failure.retry_after_s, reason=failure.message,
             )  # fmt: skip
             used = 0 if failure.status else None  # what was refused used nothing; what was lost may have
@@ -214,6 +228,6 @@ class _Attempt:
 
 
 def _as_error(failure: Failure) -> AssayError:
-    if failure.kind in ("refused", "schema"):
+    if failure.kind in ("refused", "lesson"):
         return ApiRefused(failure.message)
     return ApiTimeout(failure.message) if failure.kind == "timeout" else ApiUnavailable(failure.message)

@@ -78,11 +78,11 @@ class ApiClient:
                     body=body,
                     options={"timeout": timeout, "headers": self._headers},
                 )
-            return self._read(response, "response_format" in body)
+            return self._read(response, body)
         except openai.APIStatusError as error:
             text, code = _told(error.body, error.message)
             message = f"{error.status_code}: {self._scrubbed(text)}"
-            failure = classify(error.status_code, code, message, error.response.headers, "response_format" in body)
+            failure = classify(error.status_code, code, message, error.response.headers, body)
             raise TryFailed(failure) from None  # its request holds the key
         except (openai.APIConnectionError, TimeoutError) as error:
             raise TryFailed(self._unanswered(error, timeout_s)) from None
@@ -90,20 +90,20 @@ class ApiClient:
     async def close(self) -> None:
         await self._client.close()
 
-    def _read(self, response: httpx2.Response, used_schema: bool) -> Answered:
+    def _read(self, response: httpx2.Response, body: Mapping[str, object]) -> Answered:
         try:
             reply = read_reply(response.content)
         except NotACompletion as error:
-            raise TryFailed(self._misread(response, str(error), used_schema)) from None
-        return Answered(replace(reply, used_schema=used_schema), exhausted_for_s(response.headers))
+            raise TryFailed(self._misread(response, str(error), body)) from None
+        return Answered(replace(reply, used_schema="response_format" in body), exhausted_for_s(response.headers))
 
-    def _misread(self, response: httpx2.Response, reason: str, used_schema: bool) -> Failure:
+    def _misread(self, response: httpx2.Response, reason: str, body: Mapping[str, object]) -> Failure:
         """Some gateways answer 200 and put the error into the body."""
         try:
             error = response.json()["error"]
             status = int(error.get("code") or error.get("status") or 500)
             text, code = _told(error, str(error))
-            return classify(status, code, f"{status}: {self._scrubbed(text)}", response.headers, used_schema)
+            return classify(status, code, f"{status}: {self._scrubbed(text)}", response.headers, body)
         except (ValueError, KeyError, TypeError, AttributeError):
             return Failure("server", f"The answer is no chat completion ({self._scrubbed(reason)}).")
 

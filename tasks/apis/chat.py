@@ -1,11 +1,12 @@
 """Chat completions on the wire: the body of a request, the tokens it may take, and what a reply says. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic_core import from_json
 
 from tasks.apis.call import ApiCall, ApiReply
+from tasks.apis.retry import Lesson
 
 #: Tokens an answer is thought to have when nothing bounds it.
 ANSWER_TOKENS = 1024
@@ -19,9 +20,12 @@ class NotACompletion(ValueError):
     """The API answered something else than a chat completion."""
 
 
-def body_of(call: ApiCall, model: str, use_schema: bool) -> dict[str, Any]:
+def body_of(call: ApiCall, model: str, lessons: Collection[Lesson] = ()) -> dict[str, Any]:
+    """The call as this model can take it."""
     body: dict[str, Any] = {"model": model, "messages": [dict(message) for message in call.messages], **call.sampling}
-    if use_schema and call.schema is not None:
+    if "no_max_tokens" in lessons and "max_tokens" in body:
+        body["max_completion_tokens"] = body.pop("max_tokens")
+    if call.schema is not None and "no_schema" not in lessons:
         body["response_format"] = {
             "type": "json_schema",
             "json_schema": {"name": "answer", "strict": True, "schema": dict(call.schema)},

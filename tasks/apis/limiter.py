@@ -192,12 +192,12 @@ class _Desk:
             log.warning("limits of profile %s cannot be asked for, Redis says: %s", self._profile.name, error)
             self._told.add(told)  # some of it may be heard twice, which errs on the side of fewer calls
             return RETRY_S
-        wait_s, why, slice_, _ceiling, *rest = reply
+        wait_s, why, slice_, _ceiling, reason, *rest = reply
         use_by = sent_at + self._margin_s
         for (key, tokens), given, cost in zip(wants.items(), rest[::2], rest[1::2], strict=True):
             self._hand_out(key, int(given), Turn(int(slice_), tokens, use_by), int(cost))
         if why == "open":
-            self._turn_away(CircuitOpen(float(wait_s)))
+            self._turn_away(CircuitOpen(float(wait_s), reason))
         return self._pause_s(float(wait_s), why)
 
     def _hand_out(self, key: tuple[int, str], given: int, turn: Turn, cost: int) -> None:

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Literal
 
-Kind = Literal["refused", "limited", "exhausted", "server", "connection", "timeout", "schema"]
+Kind = Literal["refused", "limited", "exhausted", "server", "connection", "timeout", "lesson"]
+#: What an endpoint may refuse and a call can do without: a JSON schema; `max_tokens`, which some models know by its
+#: newer name only.
+Lesson = Literal["no_schema", "no_max_tokens"]
 
 #: Seconds of the first pause on average, doubled for every try, and the longest.
 BASE_S, MOST_S = 0.5, 30.0
@@ -22,6 +25,8 @@ EXHAUSTED_S = 300.0
 _RETRIED = (408, 409, 425, 500, 502, 503, 504)
 _EXHAUSTED = ("insufficient_quota", "billing_hard_limit_reached", "insufficient_balance", "credit_balance_too_low")
 _SCHEMA = re.compile(r"response_format|json_schema|guided|structured.?output|grammar", re.IGNORECASE)
+#: The schema is wrong, not the asking for one.
+_INVALID = re.compile(r"invalid.?(json.?)?schema", re.IGNORECASE)
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
 
 
@@ -34,6 +39,7 @@ class Failure:
     """In the API's own words, without secrets."""
     status: int = 0
     retry_after_s: float = 0.0
+    lesson: Lesson | None = None
 
     @property
     def is_retried(self) -> bool:
@@ -45,8 +51,10 @@ class Failure:
         return self.kind in ("server", "connection", "timeout")
 
 
-def classify(status: int, code: str, message: str, headers: Mapping[str, str], used_schema: bool = False) -> Failure:
-    """A failure from the status of an answer."""
+def classify(
+    status: int, code: str, message: str, headers: Mapping[str, str], body: Mapping[str, object] | None = None
+) -> Failure:
+    """A failure from the status of an answer to a request with this body."""
     wait_s = retry_after_s(headers)
     if status in (402, 429) and (status == 402 or code in _EXHAUSTED):
         return Failure("exhausted", message, status, max(wait_s, EXHAUSTED_S))
@@ -54,9 +62,16 @@ def classify(status: int, code: str, message: str, headers: Mapping[str, str], u
         return Failure("limited", message, status, wait_s)
     if status in _RETRIED or status >= 500:
         return Failure("server", message, status, wait_s)
-    if used_schema and status in (400, 415, 422) and _SCHEMA.search(message):
-        return Failure("schema", message, status)
-    return Failure("refused", message, status)
+    lesson = _lesson(message, body or {}) if status in (400, 415, 422) else None
+    return Failure("lesson" if lesson else "refused", message, status, lesson=lesson)
+
+
+def _lesson(message: str, body: Mapping[str, object]) -> Lesson | None:
+    if "response_format" in body and _SCHEMA.search(message) and not _INVALID.search(message):
+        return "no_schema"
+    if "max_tokens" in body and "max_completion_tokens" in message:
+        return "no_max_tokens"
+    return None
 
 
 def backoff_s(tries: int, draw: float | None = None) -> float:

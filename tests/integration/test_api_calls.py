@@ -246,9 +246,32 @@ def test_a_model_without_schemas_is_asked_without_and_that_is_remembered(redis_u
     assert ["response_format" in seen.body for seen in chat_api.seen] == [True, False, False]
 
 
-def test_a_schema_is_used_where_it_can_be(redis_url: str, chat_api: ChatApi) -> None:
+def test_a_model_that_knows_max_tokens_by_another_name_is_asked_by_that(redis_url: str, chat_api: ChatApi) -> None:
+    said = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    chat_api.fault = lambda body: Fault(400, {"error": {"message": said}}) if "max_tokens" in body else None
+
+    async def twice(ask: ApiCalls) -> None:
+        await ask(call(sampling={"max_tokens": 9}))
+        await ask(call(sampling={"max_tokens": 9}))
+
+    run(redis_url, profile(chat_api), do=twice)
+    assert [seen.body.get("max_completion_tokens") for seen in chat_api.seen] == [None, 9, 9]
+
+
+def test_a_complaint_that_no_lesson_mends_is_told(redis_url: str, chat_api: ChatApi) -> None:
+    chat_api.fault = lambda _: Fault(400, {"error": {"message": "the json_schema of your tools is wrong"}})
+    with pytest.raises(ApiRefused, match="400: the json_schema of your tools is wrong"):
+        run(redis_url, profile(chat_api), do=lambda ask: ask(call(schema={"type": "object"})))
+    chat_api.fault = lambda _: None
     reply = run(redis_url, profile(chat_api), do=lambda ask: ask(call(schema={"type": "object"})))
-    assert reply.used_schema
+    assert reply.used_schema, "what did not help is not remembered"
+
+
+def test_a_schema_is_used_where_it_can_be(redis_url: str, chat_api: ChatApi) -> None:
+    async def many(ask: ApiCalls) -> list[ApiReply]:
+        return await asyncio.gather(*(ask(call(schema={"type": "object"})) for _ in range(200)))
+
+    assert all(reply.used_schema for reply in run(redis_url, profile(chat_api), do=many))
     assert chat_api.seen[0].body["response_format"]["json_schema"]["schema"] == {"type": "object"}
 
 

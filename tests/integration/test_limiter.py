@@ -237,7 +237,7 @@ class Pace:
         if ended:
             asked |= {"ok": ended.ok * times, "failed": ended.failed * times, "limited": ended.limited * times}
             self.held = asked["held"] = max(self.held - times, 0)
-        _, self.why, _, ceiling, *given = self._script(keys=[], args=["main", "p", "2026-01-01", json.dumps(asked)])
+        _, self.why, _, ceiling, _, *given = self._script(keys=[], args=["main", "p", "2026-01-01", json.dumps(asked)])
         self.held += int(given[0]) if given else 0
         return int(ceiling)
 

@@ -43,9 +43,12 @@ def test_the_type_of_a_failure_says_whether_to_try_again(status: int, code: str,
     ],
 )
 def test_a_complaint_about_the_schema_is_told_from_other_refusals(message: str) -> None:
-    assert classify(400, "", message, {}, used_schema=True).kind == "schema"
-    assert classify(400, "", message, {}, used_schema=False).kind == "refused"
-    assert classify(400, "", "maximum context length is 8192 tokens", {}, used_schema=True).kind == "refused"
+    with_schema = {"response_format": {}}
+    assert classify(400, "", message, {}, with_schema).lesson == "no_schema"
+    assert classify(400, "", message, {}, {}).kind == "refused"
+    wrong_schema = "Invalid schema for response_format 'answer': 'score' is not of type 'object'"
+    assert classify(400, "", wrong_schema, {}, with_schema).kind == "refused"
+    assert classify(400, "", "maximum context length is 8192 tokens", {}, with_schema).kind == "refused"
 
 
 def test_pauses_grow_with_full_jitter_up_to_a_bound() -> None:
@@ -122,10 +125,10 @@ def test_a_reservation_covers_the_prompt_and_the_longest_answer() -> None:
 
 def test_a_body_says_what_the_call_says() -> None:
     call = ApiCall("main", ({"role": "user", "content": "hi"},), sampling={"temperature": 0}, schema={"type": "object"})
-    assert body_of(call, "m", use_schema=False) == {
+    assert body_of(call, "m", ["no_schema"]) == {
         "model": "m", "messages": [{"role": "user", "content": "hi"}], "temperature": 0,
     }  # fmt: skip
-    assert body_of(call, "m", use_schema=True)["response_format"]["type"] == "json_schema"
+    assert body_of(call, "m")["response_format"]["type"] == "json_schema"
 
 
 def test_a_reply_is_read_whatever_is_missing_in_it() -> None:

@@ -2,7 +2,7 @@
 -- ARGV  1 profile  2 process  3 day  4 JSON: limits of the profile; held: calls in flight; ok, failed, limited: how calls ended since
 --       it last told; retry_after_s, reason; settled: [slice, requests, tokens] to correct; spent: usage; wants: [rank, job, number,
 --       tokens of each]
--- Returns seconds to wait, why, slice, ceiling, then for each want how many may begin and the job's cost so far.
+-- Returns seconds to wait, why, slice, ceiling, what opened the circuit; then for each want how many may begin and the job's cost.
 -- Keeps: no window has more requests or tokens than the limit; calls in flight of all live processes stay below the ceiling; what a
 -- process holds counts until it says otherwise or falls silent.
 local profile, holder, day, asked = ARGV[1], ARGV[2], ARGV[3], cjson.decode(ARGV[4])
@@ -27,7 +27,7 @@ end
 
 local given, wait, why = {}, 0, ''
 local free = ceiling - in_flight
-local passing, passing_wait, circuit = passage(profile, now)
+local passing, passing_wait, circuit, reason = passage(profile, now)
 if number(pace, 'paused_until') > now then free, wait, why = 0, number(pace, 'paused_until') - now, 'paused' end
 if passing == 0 then
   free, wait, why = 0, passing_wait, circuit
@@ -72,7 +72,7 @@ else
   redis.call('EXPIRE', key_api_holders(profile), HOUR_S)
 end
 
-local reply = {stamp(wait), why, tostring(window.slice), tostring(ceiling)}
+local reply = {stamp(wait), why, tostring(window.slice), tostring(ceiling), reason}
 for at, want in ipairs(asked.wants) do
   reply[#reply + 1] = given[at] or 0
   local spent = want[2] ~= '' and redis.call('HGET', key_job_usage(want[2]), 'cost:' .. limits.currency)

@@ -27,12 +27,12 @@ local function judge(profile, limits, told, now)
   end
 end
 
--- Returns how many calls may begin (nil: any number), the seconds until that may change, and the state.
+-- Returns how many calls may begin (nil: any number), the seconds until that may change, the state, and why it is so.
 local function passage(profile, now)
-  local circuit = redis.call('HMGET', key_api_circuit(profile), 'state', 'until')
-  if not circuit[1] then return nil, 0, 'closed' end
+  local circuit = redis.call('HMGET', key_api_circuit(profile), 'state', 'until', 'reason')
+  if not circuit[1] then return nil, 0, 'closed', '' end
   local left = tonumber(circuit[2]) - now
-  return left > 0 and 0 or 1, math.max(left, 0), circuit[1]
+  return left > 0 and 0 or 1, math.max(left, 0), circuit[1], circuit[3] or ''
 end
 
 -- One call begins, past an open circuit: it tries for all.
