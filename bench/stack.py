@@ -20,7 +20,7 @@ from workers.embedded_redis import EmbeddedRedis, free_port
 
 class Stack:
     def __init__(self, url: str, folder: Path) -> None:
-        self.url = url
+        self.url, self.folder = url, folder
         self.settings = Settings(redis_url=url, node="bench", storage_url=(folder / "storage").as_uri())
         self.celery = create_celery(self.settings)
         self.core: JobCore = create_core(self.settings, self.celery)
@@ -41,7 +41,7 @@ class Stack:
         return time.perf_counter() - started
 
     @contextmanager
-    def workers(self, slots: int, slow: int = 0, cpu: int = 0) -> Iterator[list[int]]:
+    def workers(self, slots: int, slow: int = 0, cpu: int = 0, api: int = 0) -> Iterator[list[int]]:
         """This many device slots, the last ones four times slower, and CPU workers. Gives their launchers' pids."""
         fast = [argument for slot in range(slots - slow) for argument in ("--slot", str(slot))]
         launchers = [self._launch("device", slots, *fast)]
@@ -50,8 +50,19 @@ class Stack:
             launchers.append(self._launch("device", slots, *rest, ASSAY_SIMULATED_SLOWDOWN="4"))
         if cpu:
             launchers.append(self._launch("cpu", slots, ASSAY_CPU_WORKERS_MIN=str(cpu), ASSAY_CPU_WORKERS_MAX=str(cpu)))
+        if api:
+            profiles = str(self.settings.profiles_file or "")
+            launchers.append(
+                self._launch(
+                    "api",
+                    slots,
+                    ASSAY_API_WORKERS_MIN=str(api),
+                    ASSAY_API_WORKERS_MAX=str(api),
+                    ASSAY_PROFILES_FILE=profiles,
+                )
+            )
         try:
-            while sum(worker.state == "ready" for worker in self.core.registry.workers()) < slots + cpu:
+            while sum(worker.state == "ready" for worker in self.core.registry.workers()) < slots + cpu + api:
                 time.sleep(0.1)
             self.core.dispatcher.forget_fleet()
             self.run([{"x": x} for x in range(slots * 4)], spec={"batch_items": 1, "cost_s": 0.05})  # warm

@@ -1,0 +1,147 @@
+"""Judging against its targets: `python -m bench.judging`. Takes about three minutes.
+
+The development API answers after 200 ms. All ways ask it the same questions with the same client.
+"""
+
+import asyncio
+import multiprocessing
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from openai import AsyncOpenAI, DefaultAioHttpClient, OpenAI
+
+from bench.spread import line, repeat
+from bench.stack import Stack, stack
+from tasks.jobs.core import create_core
+from tasks.jobs.model import JobRequest
+from tasks.judging.model import JudgeItem, JudgeSpec
+from tasks.judging.prompts import prompts
+from tasks.judging.rubrics import Rubrics
+from workers.development_api.handle import running
+
+NUMBER, IN_FLIGHT, LATENCY_MS = 2000, 128, 200
+SPEC = {"profile": "main", "mode": "reference", "use_schema": "never"}
+PROFILE = """
+[profiles.main]
+base_url = "{url}"
+models = ["development"]
+concurrency = 128
+concurrency_start = 128
+"""
+
+
+def items(number: int, first: int) -> list[dict[str, Any]]:
+    return [
+        {"id": str(n), "prompt": "How many are there?", "response": f"There are {n}.", "reference": str(n)}
+        for n in range(first, first + number)
+    ]
+
+
+def questions(number: int, first: int) -> list[Any]:
+    """What our judge would ask, rendered ahead: the other ways are not charged for it."""
+    spec = JudgeSpec.model_validate(SPEC)
+    rubric = Rubrics(None).find_for(spec.rubric, spec.mode)
+    rendered = (prompts(spec, rubric, JudgeItem.model_validate(item)) for item in items(number, first))
+    return [[dict(message) for message in each[0].messages] for each in rendered]
+
+
+async def _plain(url: str, asked: list[Any]) -> None:
+    places = asyncio.Semaphore(IN_FLIGHT)
+    async with AsyncOpenAI(base_url=url, api_key="none", http_client=DefaultAioHttpClient(), max_retries=0) as client:
+
+        async def ask(messages: Any) -> None:
+            async with places:
+                await client.chat.completions.create(
+                    model="development",
+                    messages=messages,
+                    temperature=0,
+                    max_tokens=1024,
+                )
+
+        await asyncio.gather(*(ask(messages) for messages in asked))
+
+
+def plain(url: str, first: int) -> float:
+    """Items a second of an asyncio program with no queue, cache or limiter."""
+    asked = questions(NUMBER, first)
+    started = time.perf_counter()
+    asyncio.run(_plain(url, asked))
+    return NUMBER / (time.perf_counter() - started)
+
+
+def in_turn(url: str, asked: list[Any]) -> None:
+    with OpenAI(base_url=url, api_key="none", max_retries=0) as client:
+        for messages in asked:
+            client.chat.completions.create(model="development", messages=messages, temperature=0, max_tokens=1024)
+
+
+def blocking_processes(url: str, first: int, processes: int, number: int) -> float:
+    """Items a second of so many processes with one blocking call each."""
+    asked = questions(number, first)
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        pool.map(abs, range(processes))  # started
+        started = time.perf_counter()
+        pool.starmap(in_turn, [(url, asked[at::processes]) for at in range(processes)])
+        return number / (time.perf_counter() - started)
+
+
+class Judged:
+    def __init__(self, stand: Stack) -> None:
+        self._stand = stand
+        self.first = 1_000_000
+
+    def submit(self, number: int, **options: Any) -> str:
+        self.first += number
+        return self._stand.core.door.submit(
+            JobRequest(kind="judge", items=items(number, self.first), spec=SPEC, **options)
+        )
+
+    def rate(self) -> float:
+        started = time.perf_counter()
+        self._stand.finish(self.submit(NUMBER))
+        return NUMBER / (time.perf_counter() - started)
+
+    def first_verdict_s(self) -> float:
+        started = time.perf_counter()
+        self._stand.finish(self.submit(1, priority="interactive"))
+        return time.perf_counter() - started
+
+
+@contextmanager
+def judges(stand: Stack, url: str) -> Iterator[Judged]:
+    profiles = stand.folder / "profiles.toml"
+    profiles.write_text(PROFILE.format(url=url))
+    stand.settings = stand.settings.model_copy(update={"profiles_file": profiles})
+    stand.core = create_core(stand.settings, stand.celery)
+    with stand.workers(1, api=2):
+        yield Judged(stand)
+
+
+def main() -> None:
+    with running(latency_ms=LATENCY_MS) as api, stack() as stand:
+        plain(api.url, 0)  # warm
+        bare = repeat(lambda: plain(api.url, 10_000), 3)
+        four = blocking_processes(api.url, 20_000, 4, 200)
+        alone = blocking_processes(api.url, 30_000, 1, 40)
+        with judges(stand, api.url) as judged:
+            judged.rate()  # warm
+            ours = repeat(judged.rate, 3)
+            waits = repeat(judged.first_verdict_s, 9)
+            sleeping = {"cost_s": 0.02, "batch_items": 5}
+            quiet = stand.run([{"x": x} for x in range(400)], spec=sleeping)
+            job = judged.submit(4 * NUMBER)
+            busy = stand.run([{"x": x} for x in range(400)], spec=sleeping)
+            stand.finish(job)
+    print(f"  items/s: plain asyncio {bare}, ours {ours}, four blocking processes {four:.1f}, one {alone:.1f}")
+    print(f"  submit to verdict {waits} s")
+    line(f"{NUMBER:,} items, share of a plain asyncio program's rate", ours.middle / bare.middle, ">= 0.85")
+    line("over four processes with a blocking call each", ours.middle / four, ">= 3")
+    line("over a synchronous loop", ours.middle / alone, ">= 10")
+    line("submit to first verdict, over the API's latency", waits.middle / (LATENCY_MS / 1000), "<= 1.25")
+    line("a device job beside it, time over its own", busy / quiet, "<= 1.05")
+
+
+if __name__ == "__main__":
+    main()
