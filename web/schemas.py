@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, JsonValue, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, JsonValue, StrictInt, WithJsonSchema
 
 from config.queues import Priority
 from tasks.jobs.model import CacheMode, Fill, Status
@@ -211,9 +211,9 @@ class ProfileList(Wire):
 
 
 class LimitChange(Wire):
-    rpm: int | None = Field(None, ge=1, le=10**9, description="Requests a minute; null: as the profile says.")
-    tpm: int | None = Field(None, ge=1, le=10**12, description="Tokens a minute.")
-    concurrency: int | None = Field(None, ge=1, le=10_000, description="Calls in flight at most.")
+    rpm: StrictInt | None = Field(None, ge=1, le=10**9, description="Requests a minute; null: as the profile says.")
+    tpm: StrictInt | None = Field(None, ge=1, le=10**12, description="Tokens a minute.")
+    concurrency: StrictInt | None = Field(None, ge=1, le=10_000, description="Calls in flight at most.")
 
 
 class Readiness(Wire):
