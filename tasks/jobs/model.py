@@ -34,13 +34,15 @@ class JobHead(BaseModel):
     priority: Priority = "normal"
     cache: CacheMode = "use"
     on_error: OnError = Field("null", description="What the score of a failed item is; `fail` fails the whole job.")
-    deadline_s: Annotated[float, Field(gt=0)] | None = Field(
+    deadline_s: Annotated[float, Field(gt=0, strict=True)] | None = Field(
         None, description="Seconds after which the job ends, and what is unfinished is `timed_out`."
     )
-    item_deadline_s: Annotated[float, Field(gt=0)] | None = Field(
+    item_deadline_s: Annotated[float, Field(gt=0, strict=True)] | None = Field(
         None, description="Seconds one item may take once a worker has begun it, further tries included."
     )
-    max_failed_share: float = Field(1.0, ge=0, le=1, description="The job fails once a larger share of its items has.")
+    max_failed_share: float = Field(
+        1.0, ge=0, le=1, strict=True, description="The job fails once a larger share of its items has."
+    )
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
 
     @property
