@@ -222,7 +222,7 @@ def test_when_the_owner_does_not_deliver_the_waiter_computes(fleet: Fleet, how: 
 
 
 def test_jobs_that_wait_on_each_other_crosswise_both_end(fleet: Fleet) -> None:
-    spec = CACHED | {"cost_s": 0.5, "batch_items": 2}
+    spec = CACHED | {"cost_s": 0.1, "batch_items": 2}
     first = fleet.hire(index=0)
     one = fleet.submit({"x": 0}, {"x": 1}, spec=spec)
     (a,) = first.take()

@@ -34,7 +34,7 @@ def test_a_group_is_finished_as_soon_as_it_is_complete(fleet: Fleet) -> None:
     cpu, device = fleet.hire("cpu"), fleet.hire()
     spec = {
         "batch_items": 2,
-        "cost_s": 0.75,
+        "cost_s": 0.18,
         "stages": [{"name": "score", "pool": "device"}, {"name": "group", "grouped": True}],
     }
     job = fleet.submit(*[{"x": x, "group_id": f"g{x // 2}", "cost_s": 0} for x in range(4)], spec=spec)

@@ -51,12 +51,22 @@ local function cut(job, stage, wanted)
   return table.concat(taken, ','), '', got
 end
 
+-- What an item of this job costs on this queue, and how long a chunk may be there. A device is measured by itself, for it may be
+-- slower than its neighbours; until it is, it gets short chunks, so that it does not hold what they would have done long since.
+local function cost_on(queue, job, mean)
+  if pool ~= 'device' then return mean, target_s end
+  local done = redis.call('HMGET', key_job_workers(job), queue, queue .. ':s')
+  if not done[1] or not done[2] or tonumber(done[1]) < 1 then return mean, target_s / 4 end
+  return math.max(tonumber(done[2]) / tonumber(done[1]), 0.000001), target_s
+end
+
 -- One or two seconds of work; less near the end, so that nobody is left with a long last chunk, but never a crumb.
-local function size(job, stage)
+local function size(queue, job, stage)
   local info = redis.call('HMGET', key_job(job), 'cost:' .. stage, 'pending:' .. stage, 'batch_items')
-  local cost, left, batch = math.max(tonumber(info[1]), 0.000001), tonumber(info[2]), tonumber(info[3])
-  local share = math.ceil(left / (2 * consumers))
-  local full = math.floor(target_s / cost)
+  local mean, left, batch = math.max(tonumber(info[1]), 0.000001), tonumber(info[2]), tonumber(info[3])
+  local cost, most_s = cost_on(queue, job, mean)
+  local share = math.ceil(left / (2 * consumers) * math.min(1, mean / cost))
+  local full = math.floor(most_s / cost)
   local crumb = math.max(math.floor(least_s / cost), math.min(batch, math.ceil(left / consumers)))
   return math.max(1, math.min(most, full, math.max(share, crumb))), cost
 end
@@ -95,7 +105,7 @@ local function new_chunk(queue, readers, loaded)
   local job, stage, priority = choose(loaded)
   if not job or not has_room(queue, readers, priority) then return false end
   if is_held_back(job, stage) then make_unready(job, stage) return true end
-  local wanted, cost = size(job, stage)
+  local wanted, cost = size(queue, job, stage)
   local items, mode, number = cut(job, stage, wanted)
   redis.call('HINCRBY', key_job(job), 'pending:' .. stage, -number)
   note_inflight(job, stage, number)
