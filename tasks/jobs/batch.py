@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from tasks.errors import ApiTimeout, AssayError, Retryable
 from tasks.jobs.cache import Answer, Cache, request_hash
-from tasks.jobs.kinds import AsyncKind, Context, Kind, Work
+from tasks.jobs.kinds import AsyncKind, Context, EngineKind, Kind, Work
 from tasks.jobs.ledger import Chunk, Ledger, Settled
 from tasks.jobs.model import ACTIVE, ItemError, Result, Stage
 from tasks.jobs.outcome import checked, retry_later, settle
@@ -90,7 +90,7 @@ class BatchRunner:
         for page in self._computed(kind, spec, {name: entries[0] for name, entries in shared.items()}):
             left -= len(page)
             now = time.monotonic()
-            seconds_each, at = (now - at) / max(1, len(page)), now
+            seconds_each, at = (now - at) / len(page) if page else 0.0, now  # what the cache had cost nothing
             self._keep(kind, spec, {name: (shared[name][0], each.result) for name, each in page.items()})
             pairs = [(entry, Computed(found[entry.request], 0.0)) for entry in hits]
             pairs += [(entry, each) for name, each in page.items() for entry in shared[name]]
@@ -155,6 +155,7 @@ class BatchRunner:
         elif isinstance(kind, AsyncKind):
             yield from self._asked(kind, spec, names, entries)
         else:
+            assert isinstance(kind, EngineKind), "a kind computes, or it asks"
             started = time.monotonic()
             results = self._run_engine(kind, spec, entries)
             seconds = (time.monotonic() - started) / len(entries)
@@ -180,7 +181,7 @@ class BatchRunner:
         for page in calls.run_each(work, is_cancelled):
             yield {names[index]: Computed(_as_result(outcome), seconds) for index, outcome, seconds in page}
 
-    def _run_engine(self, kind: Kind[Any, Any], spec: Any, entries: Sequence[Entry]) -> Sequence[Result]:
+    def _run_engine(self, kind: EngineKind[Any, Any], spec: Any, entries: Sequence[Entry]) -> Sequence[Result]:
         context = Context(entries[0].chunk.stage, self._worker, self._cancel_check({e.chunk.job for e in entries}))
         try:
             results = kind.run(context, spec, [entry.work for entry in entries])

@@ -70,6 +70,11 @@ class Kind(Protocol[SpecT, ItemT]):
     def onward(self, spec: SpecT, stage: str, result: Result) -> str:
         """The stage a good result goes on to; empty when it is final. Asked for cached results too."""
 
+
+@runtime_checkable
+class EngineKind(Kind[SpecT, ItemT], Protocol[SpecT, ItemT]):
+    """A kind that computes: one engine batch after the other."""
+
     def run(self, context: Context, spec: SpecT, batch: Sequence[Work[ItemT]]) -> Sequence[Result]:
         """One result for each item, in order. Raises Retryable or Permanent when the whole batch failed."""
 

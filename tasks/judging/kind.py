@@ -7,7 +7,7 @@ from typing import Any
 from config.queues import Priority
 from tasks.apis.call import Ask
 from tasks.errors import InvalidRequest
-from tasks.jobs.kinds import Context, Work
+from tasks.jobs.kinds import Work
 from tasks.jobs.model import ItemError, Result, Stage
 from tasks.judging.judge import judge_item
 from tasks.judging.key import Resolve, as_named, item_key, stored_key
@@ -69,9 +69,6 @@ class Judge:
 
     def onward(self, spec: JudgeSpec, stage: str, result: Result) -> str:  # noqa: ARG002  # one stage
         return ""
-
-    def run(self, context: Context, spec: JudgeSpec, batch: Sequence[Work[JudgeItem]]) -> Sequence[Result]:
-        raise NotImplementedError("judge jobs ask, one item at a time: run_one")
 
     async def run_one(
         self, ask: Ask, spec: JudgeSpec, work: Work[JudgeItem], job: str = "", priority: Priority = "normal"
