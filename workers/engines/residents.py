@@ -1,0 +1,105 @@
+"""The models that stay on the device: least recently used ones make room when memory is short."""
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from tasks.errors import ModelTooLarge
+from tasks.inference.engine import ModelRef
+from workers.engines.loading import load
+from workers.engines.memory import GB, free_bytes, free_device_memory, weights_bytes
+from workers.engines.model import Model, Role
+from workers.engines.precision import choose_dtype
+from workers.engines.running_batch import RunningBatch
+from workers.engines.sources import Sources
+
+log = logging.getLogger(__name__)
+
+#: What loading takes beside the weights, as a share of them, and what a first small batch takes.
+EXTRA_SHARE, EXTRA_BYTES = 0.1, 100_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What others are told: the models that are here, and the one that is being loaded."""
+
+    loaded: tuple[str, ...] = ()
+    loading: str = ""
+
+
+@dataclass(slots=True)
+class Resident:
+    model: Model
+    batch: RunningBatch | None = None
+
+    @property
+    def bytes(self) -> int:
+        return self.model.bytes + (self.batch.cache_bytes if self.batch else 0)
+
+
+class Residents:
+    def __init__(
+        self,
+        sources: Sources,
+        device: torch.device,
+        memory_bytes: int | None = None,
+        announce: Callable[[Holdings], None] | None = None,
+    ) -> None:
+        """`memory_bytes`: what all models together may take; what is free on the device bounds them in any case."""
+        self._sources = sources
+        self._device = device
+        self._memory_bytes = memory_bytes
+        self._announce = announce or (lambda _: None)
+        self._held: OrderedDict[tuple[ModelRef, Role], Resident] = OrderedDict()
+
+    @property
+    def holdings(self) -> Holdings:
+        return Holdings(self._names())
+
+    def get(self, ref: ModelRef, role: Role) -> Resident:
+        """The model, loaded if it is not here. Raises ModelUnusable or HubUnavailable."""
+        key = (ref, role)
+        if key not in self._held:
+            self._held[key] = Resident(self._load(ref, role))
+            self._announce(self.holdings)
+        self._held.move_to_end(key)
+        return self._held[key]
+
+    def _load(self, ref: ModelRef, role: Role) -> Model:
+        started = time.monotonic()
+        dtype = choose_dtype(ref.dtype, self._device)
+        self._announce(Holdings(self._names(), loading=str(ref)))
+        try:
+            source = self._sources.find(ref)
+            needed = int(weights_bytes(source.folder, source.gguf, dtype) * (1 + EXTRA_SHARE)) + EXTRA_BYTES
+            self._make_room(ref, needed)
+            model = load(ref, role, source, dtype, self._device, needed)
+        except BaseException:
+            self._announce(self.holdings)
+            raise
+        log.info("loaded %s as %s (%.2f GB) in %.1f s", ref, dtype, model.bytes / GB, time.monotonic() - started)
+        return model
+
+    def _make_room(self, ref: ModelRef, needed: int) -> None:
+        while needed > (room := self._room()):
+            if not self._held:
+                raise ModelTooLarge(
+                    f"out of memory: {ref} needs about {needed / GB:.1f} GB, and there are {room / GB:.1f} GB"
+                )
+            (oldest, _), resident = self._held.popitem(last=False)
+            log.info("%s makes room (%.2f GB)", oldest, resident.bytes / GB)
+            del resident
+            free_device_memory()
+
+    def _room(self) -> int:
+        free = free_bytes(self._device)
+        if self._memory_bytes is None:
+            return free
+        return min(free, self._memory_bytes - sum(each.bytes for each in self._held.values()))
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(str(ref) for ref, _ in self._held))

@@ -1,0 +1,85 @@
+"""One answer under way: its prompt, what was generated so far, and when it ends."""
+
+from collections.abc import Callable, Collection
+from random import Random
+
+from tasks.errors import AssayError
+from tasks.inference.engine import Finish, Generated, GenerateRequest
+
+#: Tokens looked at beyond a stop string's own length: one may begin inside a token, or before a split character.
+MARGIN = 4
+
+Decode = Callable[[list[int]], str]
+
+
+class Row:
+    def __init__(self, index: int, request: GenerateRequest, prompt: list[int], room: int) -> None:
+        """`room`: the tokens that the model's context has left after the prompt."""
+        self.index = index
+        self.request = request
+        self.prompt = prompt
+        self.most = min(request.sampling.max_new_tokens, room)
+        self._stop_tokens = max((len(each.encode()) for each in request.sampling.stop), default=0) + MARGIN
+        self.restart()
+
+    def restart(self) -> None:
+        """From the prompt again, with the same chances."""
+        self.output: list[int] = []
+        self.logprobs: list[float] = []
+        self.close_calls = 0
+        self.finish: Finish | None = None
+        self.error: AssayError | None = None
+        seed = self.request.sampling.seed
+        self._chance = Random() if seed is None else Random(f"{seed}:{self.request.sample}")
+
+    @property
+    def is_done(self) -> bool:
+        return self.finish is not None or self.error is not None
+
+    @property
+    def need(self) -> int:
+        """The tokens it may come to."""
+        return len(self.prompt) + self.most
+
+    @property
+    def place(self) -> int:
+        """Where its newest token, which the model has not seen yet, belongs."""
+        return len(self.prompt) + len(self.output) - 1
+
+    @property
+    def newest(self) -> int:
+        return self.output[-1] if self.output else self.prompt[-1]
+
+    def draw(self) -> float:
+        """One number in [0, 1) for each token: drawn from this row's own chances, whatever shares its batch."""
+        return self._chance.random()
+
+    def accept(self, token: int, logprob: float | None, end_tokens: Collection[int], decode: Decode) -> bool:
+        """Take the next token; whether the answer ends with it."""
+        self.output.append(token)
+        if logprob is not None:
+            self.logprobs.append(logprob)
+        if token in end_tokens or (self.request.sampling.stop and self._has_stop(decode)):
+            self.finish = "stop"
+        elif len(self.output) >= self.most:
+            self.finish = "length"
+        return self.finish is not None
+
+    def _has_stop(self, decode: Decode) -> bool:
+        """Whether a stop string is among the newest tokens: a byte is a token at most."""
+        tail = decode(self.output[-self._stop_tokens :])
+        return any(each in tail for each in self.request.sampling.stop)
+
+    def answer(self, decode: Decode, version: str) -> Generated:
+        assert self.finish is not None
+        text = decode(self.output)
+        found = [at for each in self.request.sampling.stop if (at := text.find(each)) >= 0]
+        return Generated(
+            text=text[: min(found)] if found else text,
+            finish=self.finish,
+            tokens_in=len(self.prompt),
+            token_ids=tuple(self.output),
+            logprobs=tuple(self.logprobs) if self.request.logprobs else None,
+            version=version,
+            close_calls=self.close_calls,
+        )
