@@ -15,8 +15,9 @@ from dataclasses import fields
 from config.logging import configure_logging
 from config.settings import LOOPBACK, SettingsError, load_settings
 from workers.development_api import NOTICE
-from workers.development_api.knobs import Knobs, WrongKnob, changed
+from workers.development_api.knobs import Knobs
 from workers.development_api.server import serve
+from workers.knobs import WrongKnob, changed
 from workers.supervision import EXIT_MISCONFIGURED
 
 log = logging.getLogger("workers.development_api")

@@ -5,23 +5,20 @@ model's name (`judge?schema=no&latency_ms=20`).
 """
 
 import random
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields
+from collections.abc import Iterable
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import parse_qsl
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
+
+from workers.knobs import WrongKnob, changed
 
 Fate = Literal["ok", "429", "500", "hang", "drop", "garbage", "refusal", "length", "filter", "unparsable"]
 FATES: tuple[Fate, ...] = ("429", "500", "hang", "drop", "garbage", "refusal", "length", "filter", "unparsable")
 Share = Annotated[float, Field(ge=0, le=1)]
 HEADER = "x-development-"
-
-
-class WrongKnob(ValueError):
-    """There is no such knob, or it has no such value."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True))
@@ -94,22 +91,6 @@ class Knobs:
 
 #: Knobs that hold for all calls together, and so not for a single one.
 COMMON = ("rpm", "tpm", "window_s", "concurrency", "hold", "seed", "key")
-_NAMES = tuple(field.name for field in fields(Knobs))
-_CHECK = TypeAdapter(Knobs)
-
-
-def changed(knobs: Knobs, changes: Mapping[str, Any]) -> Knobs:
-    """`knobs` with these set anew. Raises WrongKnob with a sentence."""
-    for name in changes:
-        if name not in _NAMES:
-            raise WrongKnob(f"There is no knob {name!r}; there are {', '.join(_NAMES)}.")
-    try:
-        return _CHECK.validate_python(asdict(knobs) | dict(changes))
-    except ValidationError as error:
-        detail = error.errors()[0]
-        message = detail["msg"].removeprefix("Value error, ")
-        name = f"{detail['loc'][0]}: " if detail["loc"] else ""
-        raise WrongKnob(f"{name}{message[0].lower()}{message[1:]} (it is {detail['input']!r})."[:300]) from error
 
 
 def for_one_call(knobs: Knobs, headers: Iterable[tuple[str, str]], model: str) -> tuple[Knobs, str]:

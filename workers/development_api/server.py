@@ -19,8 +19,9 @@ from aiohttp.streams import StreamReader
 from workers.development_api import NOTICE, reply
 from workers.development_api.asked import Asked, Invalid, read_body, read_json
 from workers.development_api.counts import Call, Counts
-from workers.development_api.knobs import Fate, Knobs, WrongKnob, changed, draw_fate, draw_latency_s, for_one_call
+from workers.development_api.knobs import Fate, Knobs, draw_fate, draw_latency_s, for_one_call
 from workers.development_api.limits import Limits, Refused, retry_headers
+from workers.knobs import WrongKnob, changed
 
 MODELS = ("development", "development-large")
 MAX_BODY_BYTES = 16 * 2**20

@@ -1,0 +1,1 @@
+"""Simulated environments for robot policies: one file each, one small interface (`environment.py`)."""
