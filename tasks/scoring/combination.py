@@ -1,7 +1,7 @@
 """From several scorers to one score: parts by name, weights, gates. What one of them cannot judge has failed."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Protocol
@@ -31,12 +31,22 @@ class Prepared:
 def prepare(spec: ScoreSpec) -> tuple[Prepared, ...]:
     """The scorers with their options read, once for many items."""
     found = [(choice, registry.find(choice.name)) for choice in spec.scorers]
-    return tuple(Prepared(choice, each, each.options.model_validate(choice.options)) for choice, each in found)
+    return tuple(
+        Prepared(choice, each, each.options.model_validate(choice.options))
+        for choice, each in found
+        if isinstance(each, Scorer)
+    )
 
 
-def score_item(spec: ScoreSpec, prepared: Sequence[Prepared], item: ScoreItem, isolation: Judge) -> Result:
-    """All scorers run, whatever the gates say, so that every item shows the same parts."""
-    parts: dict[str, float] = {}
+def score_item(
+    spec: ScoreSpec,
+    prepared: Sequence[Prepared],
+    item: ScoreItem,
+    isolation: Judge,
+    measured: Mapping[str, float] | None = None,
+) -> Result:
+    """All scorers run, whatever the gates say, so that every item shows the same parts; those of models have run."""
+    parts: dict[str, float] = dict(measured or {})
     for each in prepared:
         try:
             parts[each.choice.part] = _judge(each, item, isolation)

@@ -57,6 +57,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 @lru_cache(maxsize=256)
 def _load(name: str, options: str) -> tuple[Scorer[Any], Options]:
     scorer = registry.find(name)
+    assert isinstance(scorer, Scorer), "measures run where the models are"
     return scorer, scorer.options.model_validate_json(options)
 
 

@@ -1,22 +1,38 @@
-"""Job kind `score`: one stage on CPU workers."""
+"""Job kind `score`: models on devices, rules on CPU workers, a judge on API workers, then what each group adds. Every
+job has the stages that its spec needs."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from tasks.apis.call import Ask
+from tasks.errors import InvalidRequest
+from tasks.inference.models import Models, identity
 from tasks.jobs.kinds import Context, Work
-from tasks.jobs.model import ItemError, Result, Stage
+from tasks.jobs.model import STOPPED, Result, Stage
+from tasks.judging.kind import Judge, judge_stage
 from tasks.scoring import registry
 from tasks.scoring.combination import Prepared, prepare, score_item
 from tasks.scoring.isolated import PATIENCE
 from tasks.scoring.isolation import GRACE_S, START_S, TRIES, isolation
-from tasks.scoring.model import ScoreItem, ScoreSpec
+from tasks.scoring.lengths import Tokenizers
+from tasks.scoring.measuring import measure_items
+from tasks.scoring.model import RewardJudge, ScoreItem, ScoreSpec
+from tasks.scoring.reward import begin, finish_groups, is_judged, join_judge
+from tasks.scoring.scorer import Scorer
+
+MEASURE, SCORE, JUDGE, REWARD = "measure", "score", "judge", "reward"
 
 #: Items of a batch. Isolated scorers may take seconds each, and their batch has a deadline.
 BATCH, ISOLATED_BATCH = 200, 20
 #: Seconds a scorer may take for one item before its worker counts as hung; none of ours comes near.
 MOST_S = 10.0
+#: Seconds that all of an item takes beside its scorers: penalties, or its share of a group.
+COST_S = 0.0001
+#: Items of a batch that models are asked about, of a chunk at least, and the seconds that it may take.
+MEASURE_BATCH, MEASURE_LEAST, MEASURE_S = 256, 32, 600.0
 
 
 class Score:
@@ -24,16 +40,53 @@ class Score:
     spec_model = ScoreSpec
     item_model = ScoreItem
 
+    def __init__(self, judge: Judge, tokenizers: Tokenizers, models: Models) -> None:
+        self._judge = judge
+        self._tokenizers = tokenizers
+        self._models = models
+
     def check(self, spec: ScoreSpec) -> None:
-        """Its model has found the scorers already."""
+        """Whether this installation has its models, its judge and its tokenizer; the scorers were found already."""
+        for at, choice in enumerate(spec.scorers):
+            if choice in spec.measures:
+                self._models.local(str(choice.options["model"]), f"spec.scorers[{at}].options.model")
+        if spec.tokenizer:
+            self._tokenizers.check(spec.tokenizer)
+        if spec.judge:
+            try:
+                self._judge.check(spec.judge)
+            except InvalidRequest as error:
+                raise InvalidRequest(str(error), field=error.field.replace("spec.", "spec.judge.", 1)) from error
 
-    def stages(self, spec: ScoreSpec) -> Sequence[Stage]:  # noqa: ARG002  # the same for all
-        return [Stage("score", "cpu")]
+    def stages(self, spec: ScoreSpec) -> Sequence[Stage]:
+        """Isolated scorers are ended one by one long before the batch's time; that is for what nobody foresaw."""
+        isolated_s = _isolated_s(spec)
+        size = ISOLATED_BATCH if isolated_s else BATCH
+        timeout_s = START_S + size * (isolated_s or max(1, len(spec.scorers)) * MOST_S)
+        rules = [found for choice in spec.scorers if isinstance(found := registry.find(choice.name), Scorer)]
+        cost_s = COST_S + sum(rule.cost_s for rule in rules)
+        stages = []
+        if spec.measures:
+            measure_s = sum(registry.find(choice.name).cost_s for choice in spec.measures)
+            stages.append(
+                Stage(MEASURE, "device", batch_items=MEASURE_BATCH, least_items=MEASURE_LEAST, cost_s=measure_s,
+                      timeout_s=MEASURE_S)
+            )  # fmt: skip
+        stages.append(Stage(SCORE, "cpu", batch_items=size, cost_s=cost_s, timeout_s=timeout_s))
+        if spec.judge:
+            stages.append(judge_stage(spec.judge))
+        if spec.is_grouped:
+            stages.append(Stage(REWARD, "cpu", grouped=True, batch_items=BATCH, cost_s=COST_S))
+        return stages
 
-    def key(self, spec: ScoreSpec, stage: str, item: ScoreItem) -> dict[str, Any] | None:  # noqa: ARG002  # one stage
+    def key(self, spec: ScoreSpec, stage: str, item: ScoreItem) -> dict[str, Any] | None:
         """None for rules: hashing, claiming and storing cost 0.3 ms an item, a rule 0.1 ms, `math_equal` 2 to 3 ms."""
-        versions = {choice.name: registry.find(choice.name) for choice in spec.scorers}
-        if not any(each.cacheable for each in versions.values()):
+        if stage == JUDGE:
+            return self._judge.key(_judge_of(spec), JUDGE, item.for_judge)
+        if stage == MEASURE:
+            return self._measure_key(spec, item)
+        versions = {choice.name: registry.find(choice.name) for choice in spec.scorers if choice not in spec.measures}
+        if stage == REWARD or spec.measures or not any(each.cacheable for each in versions.values()):
             return None
         return {
             "spec": spec.model_dump(mode="json"),
@@ -41,34 +94,60 @@ class Score:
             "item": item.model_dump(mode="json", exclude={"id", "group_id"}),
         }
 
-    def labels(self, spec: ScoreSpec) -> Mapping[str, str]:  # noqa: ARG002  # no model, rubric or profile
-        return {}
+    def _measure_key(self, spec: ScoreSpec, item: ScoreItem) -> dict[str, Any] | None:
+        """None where it cannot be seen from here what a model is."""
+        asked = []
+        for choice in spec.measures:
+            found, model = registry.find(choice.name), identity(self._models.local(str(choice.options["model"])))
+            if model is None:
+                return None
+            asked.append({"as": choice.part, "name": found.name, "version": found.version, "model": model,
+                          "options": choice.options})  # fmt: skip
+        shown = item.model_dump(mode="json", include={"prompt", "response", "reference"})
+        return {"measures": asked, "item": shown}
+
+    def stored_key(self, spec: ScoreSpec, item: ScoreItem, result: Result) -> dict[str, Any] | None:
+        return self._judge.stored_key(_judge_of(spec), item.for_judge, result)
+
+    def labels(self, spec: ScoreSpec) -> Mapping[str, str]:
+        return self._judge.labels(spec.judge) if spec.judge else {}
 
     def batch_key(self, spec: ScoreSpec) -> str:
         return hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
 
-    def batch_items(self, spec: ScoreSpec) -> int:
-        return ISOLATED_BATCH if _isolated_s(spec) else BATCH
-
-    def cost_s(self, spec: ScoreSpec) -> float:
-        return sum(registry.find(choice.name).cost_s for choice in spec.scorers)
-
-    def timeout_s(self, spec: ScoreSpec) -> float:
-        """Isolated scorers are ended one by one long before; this is for what nobody foresaw."""
-        each_s = _isolated_s(spec) or len(spec.scorers) * MOST_S
-        return START_S + self.batch_items(spec) * each_s
-
-    def onward(self, spec: ScoreSpec, stage: str, result: Result) -> str:  # noqa: ARG002  # one stage
-        return ""
+    def advance(self, spec: ScoreSpec, stage: str, work: Work[ScoreItem], result: Result) -> Result:
+        group_stage = REWARD if spec.is_grouped else ""
+        if stage == MEASURE:
+            return replace(result, next=SCORE)
+        if stage == JUDGE:
+            parts, reward = join_judge(spec, work.carry, result)
+            return replace(result, score=None if result.error else reward, parts=parts, next=group_stage)
+        if stage == SCORE and is_judged(spec, result.parts or {}):
+            return replace(result, next=JUDGE)
+        return replace(result, next=group_stage if stage == SCORE else "")
 
     def run(self, context: Context, spec: ScoreSpec, batch: Sequence[Work[ScoreItem]]) -> Sequence[Result]:
+        if context.stage == REWARD:
+            return finish_groups(spec, batch)
+        if context.stage == MEASURE:
+            return measure_items(spec, [work.item for work in batch], context.engine(), self._models)
         prepared = _prepared(spec.model_dump_json())
-        return [
-            _STOPPED if context.is_cancelled() else score_item(spec, prepared, work.item, isolation()) for work in batch
-        ]
+        return [STOPPED if context.is_cancelled() else self._score(spec, prepared, work) for work in batch]
+
+    def _score(self, spec: ScoreSpec, prepared: Sequence[Prepared], work: Work[ScoreItem]) -> Result:
+        measured = (work.carry or {}).get("parts")
+        if spec.is_reward:
+            return begin(spec, prepared, work.item, isolation(), self._tokenizers, measured)
+        return score_item(spec, prepared, work.item, isolation(), measured)
+
+    async def run_one(self, ask: Ask, spec: ScoreSpec, work: Work[ScoreItem]) -> Result:
+        judged = Work(work.index, work.item.for_judge, work.carry, work.attempts)
+        return await self._judge.run_one(ask, _judge_of(spec), judged)
 
 
-_STOPPED = Result(error=ItemError("cancelled", "The job was over before this item was done."))
+def _judge_of(spec: ScoreSpec) -> RewardJudge:
+    assert spec.judge is not None, "only a spec with a judge has this stage"
+    return spec.judge
 
 
 @lru_cache(maxsize=64)
@@ -81,6 +160,6 @@ def _isolated_s(spec: ScoreSpec) -> float:
     """Seconds that the isolated scorers may take for one item, restarts included; 0 when there are none."""
     choices = [(registry.find(choice.name), choice.options) for choice in spec.scorers]
     limits: list[float] = [
-        scorer.options.model_validate(options).timeout_s for scorer, options in choices if scorer.isolated
+        found.options.model_validate(options).timeout_s for found, options in choices if found.isolated
     ]
     return sum(TRIES * (PATIENCE * limit_s + GRACE_S) + GRACE_S for limit_s in limits)

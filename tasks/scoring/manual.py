@@ -1,14 +1,15 @@
-"""The scorers' section of docs/scoring.md, written from the scorers themselves: `python -m tasks.scoring.manual`."""
+"""Scorers and penalties in docs/scoring.md, written from the code itself: `python -m tasks.scoring.manual`."""
 
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
-from tasks.scoring.registry import BUILT_IN
-from tasks.scoring.scorer import Options, Scorer
+from pydantic import BaseModel
 
-START, END = "<!-- scorers: written by `make docs` -->\n", "<!-- end of scorers -->\n"
+from tasks.scoring import penalties
+from tasks.scoring.measure import Measure
+from tasks.scoring.registry import BUILT_IN, AnyScorer
+from tasks.scoring.scorer import Options
 
 
 def as_markdown() -> str:
@@ -17,18 +18,30 @@ def as_markdown() -> str:
     return "\n".join([shared, *map(_section, BUILT_IN)])
 
 
-def _section(scorer: Scorer[Any]) -> str:
+def penalties_as_markdown() -> str:
+    """Every penalty with a table of its options."""
+    return "\n".join(map(_penalty_section, penalties.BUILT_IN))
+
+
+def _section(scorer: AnyScorer) -> str:
     usual = tuple(
         name
         for name, field in Options.model_fields.items()
         if scorer.options.model_fields[name].default == field.default
     )
     limited = "It runs in a process of its own, which is ended at its time limit.\n\n" if scorer.isolated else ""
+    if isinstance(scorer, Measure):
+        limited = "It asks a model, on a device.\n\n"
     cached = "Its scores are cached.\n\n" if scorer.cacheable else ""
     return f"### `{scorer.name}`\n\n{scorer.description}\n\n{limited}{cached}{_table(scorer.options, usual)}"
 
 
-def _table(options: type[Options], left_out: tuple[str, ...]) -> str:
+def _penalty_section(penalty: penalties.AnyPenalty) -> str:
+    tokens = "It needs the response's length in tokens.\n\n" if penalty.needs_length else ""
+    return f"### `{penalty.name}`\n\n{penalty.description}\n\n{tokens}{_table(penalty.options, ())}"
+
+
+def _table(options: type[BaseModel], left_out: tuple[str, ...]) -> str:
     properties = options.model_json_schema(by_alias=True)["properties"]
     rows = ["| option | default | meaning |", "|---|---|---|"]
     for name, field in options.model_fields.items():
@@ -47,13 +60,17 @@ def _table(options: type[Options], left_out: tuple[str, ...]) -> str:
 
 
 def write(page: Path) -> None:
-    """Replace the section of a Markdown page by today's."""
-    before, _, rest = page.read_text().partition(START)
-    page.write_text(before + START + "\n" + as_markdown() + "\n" + END + rest.partition(END)[2])
+    """Replace the sections of a Markdown page by today's."""
+    text = page.read_text()
+    for name, section in (("scorers", as_markdown()), ("penalties", penalties_as_markdown())):
+        start, end = f"<!-- {name}: written by `make docs` -->\n", f"<!-- end of {name} -->\n"
+        before, _, rest = text.partition(start)
+        text = f"{before}{start}\n{section}\n{end}{rest.partition(end)[2]}"
+    page.write_text(text)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--write"]:
         write(Path(sys.argv[2]))
     else:
-        print(as_markdown(), end="")
+        print(as_markdown(), penalties_as_markdown(), sep="\n", end="")

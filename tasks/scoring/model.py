@@ -15,11 +15,16 @@ from pydantic import (
     model_validator,
 )
 
-from tasks.scoring import registry
+from tasks.judging.model import JudgeItem, JudgeSpec
+from tasks.scoring import penalties, registry
+from tasks.scoring.lengths import MOST_TOKENS
+from tasks.scoring.measure import Measure
 from tasks.scoring.messages import Chat, is_answered
 from tasks.scoring.scorer import Options
 
 Answer = StrictStr | StrictInt | StrictFloat
+#: Base scores, and what parts are multiplied by, lie within this, so that whatever is made of them stays finite.
+MOST = 1e9
 
 
 class ScorerChoice(BaseModel):
@@ -70,11 +75,60 @@ class ScorerChoice(BaseModel):
         return score > 0 if self.threshold is None else score >= self.threshold
 
 
+class RewardJudge(JudgeSpec):
+    """A judge whose score is part of a reward: all that a judge job may ask for, and how much it counts."""
+
+    reward_coefficient: float = Field(1.0, ge=-MOST, le=MOST, description="What the judge's score is multiplied by.")
+    judge_zero_scores: bool = Field(False, description="Whether responses whose base score is 0 are judged too.")
+
+    @model_validator(mode="after")
+    def _judges_one_response(self) -> Self:
+        if self.mode == "pairwise":
+            raise ValueError("`mode`: pairwise compares two responses, and a reward is of one")
+        return self
+
+
+class PenaltyChoice(BaseModel):
+    """One penalty of a job, with how much it counts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str = Field(description="Which penalty.")
+    scale: float = Field(1.0, ge=0, le=MOST, description="What it is multiplied by before it is taken off.")
+    options: dict[str, JsonValue] = Field(default_factory=dict, validate_default=True)
+
+    @field_validator("name")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        return penalties.find(value).name
+
+    @field_validator("options")
+    @classmethod
+    def _fit_the_penalty(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if "name" not in info.data:
+            return value
+        return dict(penalties.find(info.data["name"]).options.model_validate(value).model_dump(mode="json"))
+
+    @property
+    def penalty(self) -> penalties.AnyPenalty:
+        return penalties.find(self.name)
+
+
+#: Parts of a reward that are neither a scorer's nor a penalty's.
+REWARD_PARTS = ("base", "judge", "response_length", "median_length", "group_mean", "group_std", "advantage")
+
+
 class ScoreSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True)
 
-    scorers: tuple[ScorerChoice, ...] = Field(min_length=1, max_length=50)
+    scorers: tuple[ScorerChoice, ...] = Field((), max_length=50)
     combine: Literal["mean", "sum"] = Field("mean", description="How weighted scores become one.")
+    judge: RewardJudge | None = Field(None, description="A judge whose score is added.")
+    penalties: tuple[PenaltyChoice, ...] = Field((), max_length=20, description="What is taken off.")
+    tokenizer: str = Field("", description="What lengths are counted with, where items do not bring `response_tokens`.")
+    group_statistics: bool = Field(
+        False, description="Whether parts have the mean and deviation of the group's rewards, and the advantage."
+    )
 
     @field_validator("scorers")
     @classmethod
@@ -84,9 +138,49 @@ class ScoreSpec(BaseModel):
             raise ValueError(f"two are called {twice[0]!r}: give one of them another name with `as`")
         return value
 
+    @field_validator("penalties")
+    @classmethod
+    def _are_different(cls, value: tuple[PenaltyChoice, ...]) -> tuple[PenaltyChoice, ...]:
+        names = [choice.name for choice in value]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"{twice[0]!r} is there twice")
+        return value
+
+    @property
+    def is_reward(self) -> bool:
+        """More than scorers: a judge, penalties, or what a group adds."""
+        return bool(self.judge or self.penalties or self.group_statistics or not self.scorers)
+
+    @property
+    def measures(self) -> tuple[ScorerChoice, ...]:
+        """The scorers that ask a model on a device."""
+        return tuple(choice for choice in self.scorers if isinstance(registry.find(choice.name), Measure))
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether something of it is known only when the whole group is."""
+        return self.group_statistics or any(choice.penalty.grouped for choice in self.penalties)
+
+    @property
+    def needs_length(self) -> bool:
+        return bool(self.tokenizer) or any(choice.penalty.needs_length for choice in self.penalties)
+
+    @model_validator(mode="after")
+    def _has_parts_of_its_own(self) -> Self:
+        others = (*REWARD_PARTS, *(choice.name for choice in self.penalties)) if self.is_reward else ()
+        if taken := [choice.part for choice in self.scorers if choice.part in others]:
+            raise ValueError(
+                f"`scorers`: a reward has a part {taken[0]!r} already: call the scorer otherwise with `as`"
+            )
+        return self
+
     @model_validator(mode="after")
     def _can_be_combined(self) -> Self:
         weights = [choice.weight for choice in self.scorers if not choice.gate]
+        if not self.scorers:
+            if not (self.judge or self.penalties or self.group_statistics):
+                raise ValueError("`scorers`: name one at least, or a `judge`, or `penalties`")
+            return self
         if not weights:
             raise ValueError("`scorers`: one at least must not be a gate")
         if self.combine == "mean" and (min(weights) < 0 or not sum(weights)):
@@ -104,6 +198,12 @@ class ScoreItem(BaseModel):
     reference: Answer | Annotated[list[Answer], Field(max_length=1000)] | None = Field(
         None, description="The right answer, or a list of answers of which one is enough."
     )
+    base_score: StrictInt | StrictFloat | None = Field(
+        None, ge=-MOST, le=MOST, allow_inf_nan=False, description="A score of your own, where the job has no scorers."
+    )
+    response_tokens: StrictInt | None = Field(
+        None, ge=0, le=MOST_TOKENS, description="The response's length in tokens, for penalties."
+    )
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
 
     @field_validator("response")
@@ -118,3 +218,13 @@ class ScoreItem(BaseModel):
         if self.reference is None:
             return ()
         return tuple(map(str, self.reference if isinstance(self.reference, list) else [self.reference]))
+
+    @property
+    def for_judge(self) -> JudgeItem:
+        """The same as a judge is shown it: of several right answers, all."""
+        return JudgeItem(
+            prompt=self.prompt,
+            response=self.response,
+            reference=" or ".join(self.references) if self.references else None,
+            metadata=self.metadata,
+        )

@@ -10,6 +10,8 @@ from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Any
 
+from tasks.scoring import measures
+from tasks.scoring.measure import Measure
 from tasks.scoring.scorer import Scorer
 from tasks.scoring.scorers.choice import choice_match
 from tasks.scoring.scorers.mathematics import math_equal
@@ -22,14 +24,18 @@ from tasks.scoring.scorers.text import contains, exact_match, similarity_ratio
 log = logging.getLogger(__name__)
 
 GROUP = "assay.scorers"
-BUILT_IN: tuple[Scorer[Any], ...] = (
+AnyScorer = Scorer[Any] | Measure[Any]
+RULES: tuple[Scorer[Any], ...] = (
     exact_match, numeric_match, math_equal, choice_match, regex_, json_schema, contains, similarity_ratio, length,
     repetition, format_,
 )  # fmt: skip
 
 
+BUILT_IN: tuple[AnyScorer, ...] = (*RULES, *measures.BUILT_IN)
+
+
 @cache
-def scorers() -> MappingProxyType[str, Scorer[Any]]:
+def scorers() -> MappingProxyType[str, AnyScorer]:
     """All of them. Entry points are read once per process, on first use."""
     known = {each.name: each for each in BUILT_IN}
     for point in entry_points(group=GROUP):
@@ -41,7 +47,7 @@ def scorers() -> MappingProxyType[str, Scorer[Any]]:
     return MappingProxyType(known)
 
 
-def find(name: str) -> Scorer[Any]:
+def find(name: str) -> AnyScorer:
     """Raises ValueError with a hint."""
     known = scorers()
     if name in known:

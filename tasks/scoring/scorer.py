@@ -12,7 +12,7 @@ from tasks.scoring.reading import Reading
 
 OptionsT = TypeVar("OptionsT", bound="Options")
 
-_READ = (
+READ = (
     "What is scored: `answer`, the last assistant turn without its thinking; `response`, that turn as it is; "
     "`all`, every assistant turn with its tool calls; `tool_calls`, the calls alone, as a JSON list."
 )
@@ -23,7 +23,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
-    read: Reading = Field("answer", description=_READ)
+    read: Reading = Field("answer", description=READ)
     within: str | None = Field(
         None,
         pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,30}$",
@@ -37,7 +37,7 @@ class Options(BaseModel):
 class WholeOptions(Options):
     """What a scorer takes that looks at the thinking too."""
 
-    read: Reading = Field("response", description=_READ)
+    read: Reading = Field("response", description=READ)
 
 
 class LimitedOptions(Options):

@@ -11,11 +11,15 @@ import pytest
 from pydantic import BaseModel
 
 from tasks.errors import InvalidRequest
+from tasks.inference.models import Models
 from tasks.jobs.submit import _validated
+from tasks.judging.kind import Judge
+from tasks.judging.rubrics import Rubrics
 from tasks.scoring import registry
 from tasks.scoring.combination import combine, prepare, score_item
 from tasks.scoring.isolation import isolation
 from tasks.scoring.kind import Score
+from tasks.scoring.lengths import Tokenizers
 from tasks.scoring.manual import as_markdown
 from tasks.scoring.model import ScoreItem, ScoreSpec
 from tasks.scoring.reading import read
@@ -187,11 +191,12 @@ def test_weights_that_cannot_be_summed_exactly_still_give_one_for_all_right() ->
 
 def test_only_what_costs_more_than_the_look_is_cached() -> None:
     item = ScoreItem.model_validate({"id": "a", "response": "5", "reference": "5"})
-    assert Score().key(spec({"name": "numeric_match"}), "score", item) is None
-    key = Score().key(spec({"name": "math_equal"}), "score", item)
+    kind = Score(Judge(Rubrics(None)), Tokenizers(), Models(Path("models")))
+    assert kind.key(spec({"name": "numeric_match"}), "score", item) is None
+    key = kind.key(spec({"name": "math_equal"}), "score", item)
     assert key is not None
-    assert key == Score().key(spec({"name": "math_equal"}), "score", item.model_copy(update={"id": "b"}))
-    assert key != Score().key(spec({"name": "math_equal", "options": {"digits": 3}}), "score", item)
+    assert key == kind.key(spec({"name": "math_equal"}), "score", item.model_copy(update={"id": "b"}))
+    assert key != kind.key(spec({"name": "math_equal", "options": {"digits": 3}}), "score", item)
 
 
 def test_the_cache_key_knows_which_math_verify_is_installed() -> None:
