@@ -1,0 +1,69 @@
+"""Which of the server's API profiles judges for a manager."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from assay.errors import AssayError
+from assay.rewards.length_penalty_config import DEFAULT_MODEL, LengthPenaltyConfig
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class ProfileMissing(AssayError, LookupError):
+    """The server has no API profile for this endpoint and model."""
+
+
+@dataclass(frozen=True)
+class JudgeProfile:
+    name: str
+    model: str
+    """Empty: the profile's first."""
+
+
+def find_profile(views: Sequence[Mapping[str, Any]], config: LengthPenaltyConfig) -> JudgeProfile:
+    """From what `GET /v1/profiles` lists. Raises ProfileMissing, which says how to add one."""
+    if config.profile:
+        for view in views:
+            if view["name"] == config.profile:
+                return JudgeProfile(config.profile, _model(view, config))
+        raise ProfileMissing(f"The server has no API profile {config.profile!r}. {_how_to_add(views, config)}")
+    if config.api_endpoint:
+        place = host_of(config.api_endpoint)
+        for view in views:
+            if view.get("host") == place and config.model_name in view["models"]:
+                return JudgeProfile(view["name"], config.model_name)
+        asked = f"{place} with the model {config.model_name!r}"
+        raise ProfileMissing(f"The server has no API profile for {asked}. {_how_to_add(views, config)}")
+    if [view["name"] for view in views] == ["development"]:
+        return JudgeProfile("development", "")
+    raise ProfileMissing(f"Name a `profile`, or an `api_endpoint` and `model_name`. {_how_to_add(views, config)}")
+
+
+def host_of(url: str) -> str:
+    """Host and port as the server shows them: without a port that goes without saying."""
+    parts = urlsplit(url.strip() if "//" in url else f"https://{url.strip()}")
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
+    return host if parts.port in (None, _DEFAULT_PORTS.get(parts.scheme)) else f"{host}:{parts.port}"
+
+
+def _model(view: Mapping[str, Any], config: LengthPenaltyConfig) -> str:
+    if config.model_name in view["models"]:
+        return config.model_name
+    if config.model_name == DEFAULT_MODEL:  # nobody asked for it
+        return ""
+    models = ", ".join(view["models"])
+    raise ProfileMissing(f"The API profile {view['name']!r} has no model {config.model_name!r}; it has {models}.")
+
+
+def _how_to_add(views: Sequence[Mapping[str, Any]], config: LengthPenaltyConfig) -> str:
+    known = ", ".join(str(view["name"]) for view in views) or "none"
+    base = config.api_endpoint.strip().rstrip("/") or "https://api.example.com/v1"
+    return (
+        f"It has: {known}. To add one, write this into the file that ASSAY_PROFILES_FILE names on the server and its "
+        f'workers, and start them anew: [profiles.judge] base_url = "{base}", api_key_env = "JUDGE_API_KEY", '
+        f'models = ["{config.model_name}"]'
+    )

@@ -1,0 +1,137 @@
+"""Judging through the Assay server: one job of kind `score` with a judge, for one batch of one manager."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
+
+from assay.client import Assay, Job
+from assay.errors import AssayError, WaitTimeout
+from assay.model import Row
+from assay.retry import Retry
+from assay.rewards.judge_profile import JudgeProfile, find_profile
+from assay.rewards.judge_prompt import SCALE
+from assay.rewards.length_penalty_config import LengthPenaltyConfig
+from assay.rewards.question import Answer, Question
+from assay.submission import scoring
+
+log = logging.getLogger(__name__)
+
+#: How long the server is waited for: little before it has the job, for there is another way; more when it is at work.
+REACHING, WORKING = Retry(give_up_after_s=5.0, max_delay_s=1.0), Retry(give_up_after_s=30.0, max_delay_s=2.0)
+#: Seconds after its manager's timeout when a job ends by itself, should the trainer be gone.
+ORPHANED_S = 30.0
+#: The judge answered, and that was no verdict: asking in another way would not mend it.
+_ANSWERED = ("verdict_missing", "reply_refused", "reply_cut", "reply_filtered")
+
+Keep = Callable[[int, Answer], None]
+Report = Callable[[int], None]
+
+
+class JudgingFailed(AssayError):
+    """No response could be judged through the server."""
+
+
+class ServerJudge:
+    def __init__(self, config: LengthPenaltyConfig, finds_base: bool = False) -> None:
+        """`finds_base`: base scores are the server's scorers' to find, and not given."""
+        self._config, self._finds_base = config, finds_base
+        self._job_id = ""
+        self._stopped = False
+
+    def find_profile(self) -> JudgeProfile:
+        with self._client(REACHING) as client:
+            return find_profile(client.profiles(), self._config)
+
+    def judge(
+        self, questions: Sequence[Question], profile: JudgeProfile | None, deadline: float, keep: Keep, report: Report
+    ) -> None:
+        """Hands every answer to `keep`, until the deadline. Without a profile only the scorers run.
+
+        Raises AssayError when the server cannot do it, JudgingFailed when it could not have one of them judged.
+        """
+        with self._client(REACHING) as client:
+            job = client.submit(
+                "score",
+                [_item(question) for question in questions],
+                self._spec(profile),
+                priority="interactive",
+                deadline_s=max(1.0, deadline - time.monotonic()) + ORPHANED_S,
+                metadata={"client": "length_penalty"},
+            )
+        self._job_id = job.id
+        with self._client(WORKING) as client:
+            job = Job(client, job.view)
+            if self._stopped:
+                job.cancel()
+            rows = self._rows(job, deadline, report)
+        if not self._finds_base and len(rows) == len(questions) and all(_is_outage(row) for row in rows):
+            error = rows[0].error
+            raise JudgingFailed(f"The server could have nothing judged: {error.message if error else rows[0].status}")
+        for row in rows:
+            keep(questions[row.index].index, _answer(row))
+
+    def stop(self) -> None:
+        """Cancel what is under way. May be called from another thread."""
+        self._stopped = True
+        if self._job_id:
+            try:
+                with self._client(REACHING) as client:
+                    client.job(self._job_id).cancel()
+            except AssayError as error:
+                log.info("Job %s could not be cancelled, it ends by its deadline: %s", self._job_id, error)
+
+    def _rows(self, job: Job, deadline: float, report: Report) -> list[Row]:
+        try:
+            for view in job.watch(timeout_s=max(0.0, deadline - time.monotonic())):
+                report(view.settled)
+        except WaitTimeout:
+            rows = [row for row in job.results(wait=False) if row.status]
+            job.cancel()
+            return rows
+        return [row for row in job.results() if row.status != "cancelled"]
+
+    def _spec(self, profile: JudgeProfile | None) -> dict[str, Any]:
+        config = self._config
+        spec = scoring(config.scorers) if self._finds_base else {}
+        if profile:
+            spec["judge"] = {
+                "profile": profile.name,
+                "model": profile.model,
+                "mode": "scale",
+                "rubric": "weighted",
+                "scale": list(SCALE),
+                "reward_coefficient": config.reward_coefficient,
+                "judge_zero_scores": config.judge_zero_scores,
+                "concurrency": config.num_async_workers,
+            }
+        return spec
+
+    def _client(self, retry: Retry) -> Assay:
+        return Assay(self._config.url or None, self._config.token or None, retry=retry)
+
+
+def _item(question: Question) -> Mapping[str, Any]:
+    item: dict[str, Any] = {
+        "id": str(question.index),
+        "group_id": str(question.group),
+        "prompt": question.prompt,
+        "response": question.response,
+    }
+    if question.base_score is not None:
+        item["base_score"] = question.base_score
+    if question.reference is not None:
+        item["reference"] = question.reference
+    return item
+
+
+def _answer(row: Row) -> Answer:
+    error = f"{row.error.type}: {row.error.message}" if row.error else "" if row.valid else row.status
+    base = row.parts.get("base", row.score if row.valid else None)  # scorers alone: their score is the base
+    return Answer(row.parts.get("judge") if row.valid else None, base, error)
+
+
+def _is_outage(row: Row) -> bool:
+    return not row.valid and (row.error is None or row.error.type not in _ANSWERED)

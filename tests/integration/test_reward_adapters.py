@@ -1,0 +1,347 @@
+"""The adapters for trainers, and the core under them, against a server at the wire."""
+
+import asyncio
+import importlib.util
+import inspect
+import json
+import multiprocessing
+import pickle
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from assay import ConnectionFailed, InvalidRequest, Retry
+from assay.rewards import Reward, RewardClient, verl
+from assay.rewards.swift import SwiftReward, register_in
+from assay.rewards.trl import AsyncTrlReward, TrlReward
+
+from tests.programs import wait_until
+from tests.wire_server import WireServer, failed, succeeded
+
+SCORERS = ["numeric_match"]
+
+
+@pytest.fixture
+def server() -> Iterator[WireServer]:
+    with WireServer() as server:
+        server.outcome = right_or_wrong
+        yield server
+
+
+@pytest.fixture
+def client(server: WireServer) -> Iterator[RewardClient]:
+    client = RewardClient(SCORERS, url=server.url, window_s=0.05)
+    yield client
+    client.close()
+
+
+def right_or_wrong(item: dict[str, Any]) -> dict[str, Any]:
+    if item["response"] == "broken":
+        return failed("scorer_failed")
+    text = item["response"] if isinstance(item["response"], str) else item["response"][-1]["content"]
+    score = float(text == item.get("reference"))
+    return succeeded(score, numeric_match=score)
+
+
+def item(response: str, reference: str = "5", **more: Any) -> dict[str, Any]:
+    return {"response": response, "reference": reference} | more
+
+
+# The core
+
+
+def test_calls_that_arrive_together_become_one_job(server: WireServer, client: RewardClient) -> None:
+    got: dict[int, list[float | None]] = {}
+
+    def call(number: int) -> None:
+        rows = client.score([item(str(number), "3"), item("broken")])
+        got[number] = [row.score for row in rows]
+        assert [row.index for row in rows] == [0, 1]
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(8)]
+    server.held = True
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: sum(len(job.items) for job in server.jobs.values()) == 16, "all calls are under way")
+    server.release()
+    for thread in threads:
+        thread.join()
+    assert got == {number: [float(number == 3), None] for number in range(8)}
+    assert len(server.jobs) <= 3, "eight calls, some milliseconds apart"
+
+
+def test_event_loops_share_jobs_too(server: WireServer, client: RewardClient) -> None:
+    async def many() -> list[Any]:
+        return await asyncio.gather(*(client.score_async([item(str(n), "3")]) for n in range(20)))
+
+    for _ in range(2):  # another loop each time, as a trainer's asyncio.run
+        rows = [row for (row,) in asyncio.run(many())]
+        assert [row.score for row in rows] == [float(n == 3) for n in range(20)]
+    assert len(server.jobs) == 2
+
+
+def test_groups_of_different_calls_stay_apart(server: WireServer, client: RewardClient) -> None:
+    first = client.submit([item("5", group_id="g"), item("6", group_id="g")])
+    second = client.submit([item("7", group_id="g")])
+    assert [row.group_id for row in [*first.result(), *second.result()]] == ["g", "g", "g"]
+    (job,) = server.jobs.values()
+    assert [each["group_id"] for each in job.items] == ["0:g", "0:g", "1:g"]
+
+
+def test_one_callers_mistake_is_not_anothers(server: WireServer, client: RewardClient) -> None:
+    server.fault("POST /v1/jobs", "422")
+    calls = [client.submit([item("5")]), client.submit([item("6")])]
+    assert [call.result()[0].score for call in calls] == [1.0, 0.0]
+    server.fault("POST /v1/jobs", "422", times=9)
+    with pytest.raises(InvalidRequest):
+        client.score([item("5")])
+
+
+def test_what_has_no_outcome_in_time_is_invalid_and_the_job_is_cancelled(server: WireServer) -> None:
+    server.held = True
+    client = RewardClient(SCORERS, url=server.url, timeout_s=1.0)
+    call = client.submit([item("5"), item("5"), item("5")])
+    wait_until(lambda: server.jobs, "the job is there")
+    server.settle(server.jobs["job-0"], 1)
+    rows = call.result()
+    assert [row.valid for row in rows] == [True, False, False]
+    assert rows[1].error is not None
+    assert rows[1].error.type == "timed_out"
+    wait_until(lambda: server.jobs["job-0"].view["state"] == "cancelled", "the job is cancelled")
+    client.close()
+
+
+def test_a_named_reward_is_looked_up_once(server: WireServer) -> None:
+    spec = {"scorers": [{"name": "numeric_match"}], "combine": "sum"}
+    server.lists["rewards"] = [{"name": "math", "fill": -1.0, "spec": spec}]
+    client = RewardClient("math", url=server.url)
+    assert client.reward().fill == -1.0
+    client.score([item("5")])
+    client.score([item("5")])
+    assert [json.loads(seen.body)["spec"] for seen in server.requests("POST /v1/jobs")] == [spec, spec]
+    assert len(server.requests("GET /v1/rewards")) == 1
+    unknown = RewardClient("code", url=server.url)
+    with pytest.raises(ValueError, match="no reward 'code'; it has: math"):
+        unknown.score([item("5")])
+    for each in (client, unknown):
+        each.close()
+
+
+def test_a_lost_server_is_an_error_not_a_reward() -> None:
+    client = RewardClient(SCORERS, url="http://127.0.0.1:9", retry=Retry(give_up_after_s=0.2))
+    with pytest.raises(ConnectionFailed):
+        client.score([item("5")])
+    client.close()
+
+
+def test_a_waiter_that_leaves_early_costs_nothing(server: WireServer, client: RewardClient) -> None:
+    left = client.submit([item("5")])
+    stayed = client.submit([item("6")])
+    assert left.cancel()
+    assert stayed.result()[0].score == 0.0
+    assert [len(job.items) for job in server.jobs.values()] == [1]
+
+
+def test_a_forked_process_and_a_pickled_copy_have_connections_of_their_own(client: RewardClient) -> None:
+    assert client.score([item("5")])[0].score == 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forks beside threads: that is the point
+        context = multiprocessing.get_context("fork")
+        answers = context.SimpleQueue()
+        child = context.Process(target=_score_in_child, args=(client, answers))
+        child.start()
+    assert answers.get() == [1.0, 0.0]
+    child.join(30)
+    copy = pickle.loads(pickle.dumps(client))
+    assert copy.score([item("6")])[0].score == 0.0
+    assert client.score([item("5")])[0].score == 1.0
+    copy.close()
+
+
+def _score_in_child(client: RewardClient, answers: Any) -> None:
+    answers.put([row.score for row in client.score([item("5"), item("6")])])
+
+
+# A loop of your own
+
+
+def test_a_plain_callable(server: WireServer) -> None:
+    reward = Reward(SCORERS, url=server.url)
+    assert reward(["5", "6", "broken"], references=["5", "5", "5"], prompts=["2+3?"] * 3) == [1.0, 0.0, None]
+    assert asyncio.run(reward.call_async(["5"], ["5"])) == [1.0]
+    assert reward.rows(["broken"])[0].error is not None
+    assert reward([]) == []
+    assert [each["group_id"] for each in server.jobs["job-0"].items] == ["0:0"] * 3
+    reward.client.close()
+
+
+# TRL
+
+CHATS = [[{"role": "assistant", "content": text}] for text in ("5", "6")]
+ASKED = [[{"role": "user", "content": "2+3?"}]] * 2
+
+
+def test_trl_gets_a_number_or_none_for_every_completion(server: WireServer) -> None:
+    reward = TrlReward(SCORERS, url=server.url)
+    rewards = reward(
+        prompts=["a", "a", "b"],
+        completions=["5", "broken", "6"],
+        completion_ids=[[1, 2], [3], [4, 5, 6]],
+        answer=["5", "5", "5"],
+        trainer_state=object(),
+    )
+    assert rewards == [1.0, None, 0.0]
+    items = server.jobs["job-0"].items
+    assert [each["response_tokens"] for each in items] == [2, 1, 3]
+    assert [each["group_id"] for each in items] == ["0:0", "0:0", "0:1"]
+    assert reward(prompts=ASKED, completions=CHATS, solution=["5", "5"]) == [1.0, 0.0]
+    reward.client.close()
+
+
+def test_trl_is_told_what_rewards_are_made_of(server: WireServer) -> None:
+    tables: dict[str, list[Any]] = {}
+    metrics: dict[str, float] = {}
+    reward = TrlReward(SCORERS, url=server.url, name="math", reference_column="truth")
+    reward(
+        prompts=["a", "a"],
+        completions=["5", "broken"],
+        truth=["5", "5"],
+        log_extra=tables.__setitem__,
+        log_metric=metrics.__setitem__,
+    )
+    assert tables == {"math/numeric_match": [1.0, None], "math/error": ["", "scorer_failed"]}
+    assert metrics == {"math/valid": 0.5}
+    assert reward.__name__ == "math"
+    reward.client.close()
+
+
+def test_trls_asynchronous_form_is_seen_as_such_and_both_can_be_pickled(server: WireServer) -> None:
+    awaited = pickle.loads(pickle.dumps(AsyncTrlReward(SCORERS, url=server.url)))
+    assert inspect.iscoroutinefunction(awaited.__call__)
+    assert asyncio.run(awaited(prompts=["a"], completions=["5"], answer=["5"])) == [1.0]
+    called = pickle.loads(pickle.dumps(TrlReward(SCORERS, url=server.url, name="math")))
+    assert not inspect.iscoroutinefunction(called.__call__)
+    assert (called.__name__, called(prompts=["a"], completions=["5"], answer=["5"])) == ("math", [1.0])
+    for each in (awaited, called):
+        each.client.close()
+
+
+# verl
+
+
+@pytest.fixture
+def verl_file() -> Any:
+    """As verl loads it: by its path, under a name of its own."""
+    spec = importlib.util.spec_from_file_location("custom_module", verl.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    for client in module._CLIENTS.values():
+        client.close()
+
+
+KEYS = {"score", "valid", "numeric_match"}
+
+
+def test_verl_gets_the_same_keys_for_every_sample(
+    server: WireServer, verl_file: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_URL", server.url)
+    monkeypatch.setenv("ASSAY_REWARD", json.dumps(SCORERS))
+    right = verl_file.compute_score("gsm8k", "5", "5", {"question": "2+3?"})
+    broken = verl_file.compute_score(data_source="gsm8k", solution_str="broken", ground_truth="5", extra_info=None)
+    assert right == {"score": 1.0, "valid": True, "numeric_match": 1.0}
+    assert broken == {"score": 0.0, "valid": False, "numeric_match": 0.0}
+    assert server.jobs["job-0"].items[0]["prompt"] == "2+3?"
+
+
+def test_verls_reward_loop_has_all_samples_in_one_job(server: WireServer, verl_file: Any) -> None:
+    assert inspect.iscoroutinefunction(verl_file.compute_score_async)
+
+    async def step() -> list[dict[str, Any]]:
+        kwargs = {"reward": {"spec": {"scorers": SCORERS}, "fill": -1.0}, "url": server.url, "window_s": 0.05}
+        calls = [
+            verl_file.compute_score_async("x", text, "5", None, reward_router_address=None, **kwargs)
+            for text in ("5", "6", "broken")
+        ]
+        return list(await asyncio.gather(*calls))
+
+    got = asyncio.run(step())
+    assert [each["score"] for each in got] == [1.0, 0.0, -1.0]
+    assert all(each.keys() == KEYS for each in got)
+    assert len(server.jobs) == 1
+
+
+def test_verls_batch_form_takes_the_plurals(server: WireServer, verl_file: Any) -> None:
+    infos = [{"uid": "a"}, {"uid": "a"}, {"uid": "b"}]
+    got = verl_file.compute_score_batch(
+        data_sources=["x"] * 3, solution_strs=["5", "6", "broken"], ground_truths=["5"] * 3, extra_infos=infos,
+        reward=SCORERS, url=server.url,
+    )  # fmt: skip
+    assert [(each["score"], each["valid"]) for each in got] == [(1.0, True), (0.0, True), (0.0, False)]
+    assert all(each.keys() == KEYS for each in got)
+    assert [each["group_id"] for each in server.jobs["job-0"].items] == ["0:0", "0:0", "0:1"]
+
+
+def test_a_reward_that_compares_answers_is_refused_for_single_samples(server: WireServer, verl_file: Any) -> None:
+    spec = {"scorers": SCORERS, "penalties": [{"name": "group_length"}]}
+    with pytest.raises(ValueError, match="use compute_score_batch"):
+        verl_file.compute_score("x", "5", "5", reward=spec, url=server.url)
+    with pytest.raises(ValueError, match="Put a `uid` into extra_info"):
+        verl_file.compute_score_batch(["x"], ["5"], ["5"], [{}], reward=spec, url=server.url)
+    assert not server.jobs
+
+
+def test_verl_without_a_reward_is_told_so(verl_file: Any) -> None:
+    with pytest.raises(ValueError, match="Say which reward"):
+        verl_file.compute_score("x", "5", "5")
+
+
+# ms-swift
+
+
+class AsyncORM:
+    """As ms-swift's."""
+
+    def __init__(self, args: Any = None, **_: Any) -> None:
+        self.args = args
+
+
+def test_swift_finds_it_by_its_name_and_awaits_it(server: WireServer) -> None:
+    orms: dict[str, Any] = {}
+    registered = register_in(orms, AsyncORM, SCORERS, "assay", url=server.url)
+    reward = orms["assay"](args="theirs")
+    assert isinstance(reward, AsyncORM)
+    assert isinstance(reward, SwiftReward)
+    assert (registered.__name__, reward.args) == ("assay", "theirs")
+    question = {"role": "user", "content": "2+3?"}
+    columns = {
+        "messages": [[question, {"role": "assistant", "content": text}] for text in ("5", "broken")],
+        "solution": ["5", "5"],
+        "prompt_id": ["p", "p"],
+        "response_token_ids": [[1, 2, 3], [[4], [5, 6]]],
+        "trainer_state": None,
+    }
+    assert asyncio.run(reward(["5", "broken"], **columns)) == [1.0, None]
+    items = server.jobs["job-0"].items
+    assert items[0]["prompt"] == [question]
+    assert [each["response_tokens"] for each in items] == [3, 3]
+    reward.client.close()
+
+
+def test_importing_the_adapters_needs_no_trainer_and_no_torch() -> None:
+    names = ["assay.rewards"] + [f"assay.rewards.{name}" for name in ("trl", "verl", "swift", "plain", "core")]
+    code = f"import sys; {'; '.join(f'import {name}' for name in names)}; print(*sys.modules)"
+    folder = str(Path(verl.__file__).parents[2])
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": folder}, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "assay.rewards.trl" in loaded
+    assert not {"torch", "numpy", "transformers", "trl", "verl", "swift"} & set(loaded)
