@@ -48,6 +48,8 @@ def _arguments(parser: argparse.ArgumentParser) -> tuple[tuple[Option, ...], tup
     options: list[Option] = []
     words: list[str] = []
     for action in parser._actions:
+        if action.help == argparse.SUPPRESS:  # another spelling of one that is listed
+            continue
         choices = tuple(str(choice) for choice in action.choices or ())
         if action.option_strings:
             options.append(Option(tuple(action.option_strings), action.help or "", action.nargs != 0, choices))

@@ -121,6 +121,12 @@ def results(session: Session) -> int:
     return exits.OK if args.now else _code(job)
 
 
+def calibration(session: Session) -> int:
+    found = session.client.job(session.args.job).calibration()
+    session.screen.json(dict(found.raw)) if session.screen.as_json else summary.calibration(session.screen, found)
+    return exits.OK
+
+
 def _line(session: Session, row: Row) -> str:
     shown = "" if row.score is None else f"{row.score:.4g}"
     detail = f"{row.error.type}: {row.error.message}" if row.error else _short(row.value)

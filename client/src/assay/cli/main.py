@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from assay.cli import exits, parser
 from assay.cli.screen import Screen
-from assay.cli.session import Notices, Session
+from assay.cli.session import CHECK_ONLY, Notices, Session
 from assay.errors import ApiError, AssayError, ConnectionFailed, UnexpectedReply, WaitTimeout
 
 
@@ -24,6 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     log.setLevel(logging.INFO)
     session = Session(args, Screen(args.json))
     try:
+        if hasattr(args, "check"):
+            args.check(session)
+        if os.environ.get(CHECK_ONLY):
+            return exits.OK
         code = int(args.run(session))
         sys.stdout.flush()
         return code

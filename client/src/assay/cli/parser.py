@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any, Callable
 
-from assay.cli import checkup, completion, fleet, jobs, scorers
+from assay.cli import checkup, completion, fleet, inference, inference_flags, jobs, scorers
 from assay.cli.session import Session
 from assay.version import VERSION
 
@@ -48,6 +48,17 @@ def build() -> argparse.ArgumentParser:
     _request(submit)
     submit.add_argument("--wait", action="store_true", help="wait for the end")
     _output(submit)
+    for name, run, check, flags, about in (
+        ("infer", inference.infer, inference.check_infer, inference_flags.add_infer,
+         "answer the rows of a contexts file, in order"),
+        ("contexts", inference.contexts, inference.check_contexts, inference_flags.add_contexts,
+         "find a context for each question, by API name or by similarity"),
+        ("pipeline", inference.pipeline, inference.check_pipeline, inference_flags.add_pipeline,
+         "find contexts for questions and answer them: `contexts`, then `infer`"),
+    ):  # fmt: skip
+        command = add(name, run, about)
+        command.set_defaults(check=check)
+        flags(command)
     status = add("status", jobs.status, "show a job, or list jobs")
     status.add_argument("job", nargs="?", help="a job's id; without it, the newest jobs are listed")
     status.add_argument("--kind", default="", help="list only this kind")
@@ -62,6 +73,8 @@ def build() -> argparse.ArgumentParser:
     results.add_argument("--start", type=int, default=0, help="first index")
     results.add_argument("--limit", type=int, help="at most so many rows")
     results.add_argument("--now", action="store_true", help="do not wait: the rows there are now")
+    calibration = add("calibration", jobs.calibration, "compare a judge job's scores with the labels of its items")
+    calibration.add_argument("job")
     for name, run, about in (
         ("cancel", jobs.cancel, "cancel jobs; items that have an outcome keep it"),
         ("retry", jobs.retry, "run the failed items of jobs again"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from dataclasses import dataclass, field
 
@@ -15,6 +16,10 @@ from assay.retry import Retry
 
 #: Seconds a server may take to be there at all. Later losses are ridden out for longer (`--retry-for`).
 FIRST_CONTACT_S = 5.0
+#: Set where the server was started for this command and ends with it: then no job goes on.
+EMBEDDED = "ASSAY_EMBEDDED"
+#: Set by one who, before starting such a server, wants to know what is wrong with the command.
+CHECK_ONLY = "ASSAY_CHECK_ONLY"
 
 
 @dataclass
@@ -24,6 +29,8 @@ class Session:
     job_id: str = ""
     key: str = ""
     """Idempotency key of a submit that is under way."""
+    hint: str = ""
+    """How the command itself is gone on with."""
     _client: Assay | None = field(default=None, init=False)
 
     @property
@@ -43,6 +50,11 @@ class Session:
             self._client.close()
 
     def how_to_come_back(self) -> str:
+        if os.environ.get(EMBEDDED):
+            return f"Interrupted. {self.hint}".strip()
+        return "\n".join(filter(None, (self._whereabouts(), self.hint)))
+
+    def _whereabouts(self) -> str:
         if self.job_id:
             return (
                 f"Job {self.job_id} goes on; nothing was cancelled.\n"

@@ -7,7 +7,25 @@ from typing import Any
 
 from assay.bar import duration
 from assay.cli.screen import Screen
-from assay.model import JobView, Row
+from assay.model import Calibration, JobView, Row
+
+#: What `assay calibration` shows of a comparison, in this order.
+_MEASURES = (
+    ("agreement", "share of scores equal to their label, in the steps of the scale"),
+    ("kappa", "the same beyond chance (Cohen)"),
+    ("weighted_kappa", "the same, far off counting more"),
+    ("pearson", "correlation of scores and labels"),
+    ("spearman", "correlation of their ranks"),
+    ("mean_error", "score minus label"),
+)
+_LENGTH = (
+    ("with_score", "rank correlation of the response's length with its score"),
+    ("with_error", "the same with score minus label: the judge's own leaning"),
+)
+_POSITION = (
+    ("first_wins", "share won by the one shown first; 0.5 without bias"),
+    ("orders_disagree", "share of pairs with another winner when turned round"),
+)
 
 
 class Tally:
@@ -54,6 +72,23 @@ def show(screen: Screen, view: JobView, tally: Tally) -> None:
     screen.line(ending(view))
     for name, mean in tally.as_json()["means"].items():
         screen.line(f"  mean {name}: {mean:.6g}")
+
+
+def calibration(screen: Screen, found: Calibration) -> None:
+    words = f"{found.job} {found.state}: {found.n} of {found.total} items have score and label"
+    others = {
+        "pending": found.pending,
+        "without score": found.without_score,
+        "without label": found.without_label,
+        "label not on the scale": found.off_scale,
+    }
+    screen.line(words + "".join(f", {count} {name}" for name, count in others.items() if count))
+    rows = [(name, getattr(found, name), about) for name, about in _MEASURES]
+    rows += [(f"length {name}", found.length.get(name), about) for name, about in _LENGTH]
+    if found.position.get("verdicts"):
+        rows += [(f"position {name}", found.position.get(name), about) for name, about in _POSITION]
+    shown = [(name, "undefined" if value is None else f"{value:.3f}", about) for name, value, about in rows]
+    screen.table(("measure", "value", "meaning"), shown)
 
 
 def details(screen: Screen, view: JobView) -> None:

@@ -1,0 +1,111 @@
+"""One row on an engine that takes requests as it has room: its samples asked for, gathered, and made one result."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tasks.errors import AssayError, CannotAnswer
+from tasks.inference import engine
+from tasks.inference.engine import Engine, Generated, GenerateRequest, ModelRef
+from tasks.inference.model import InferenceItem, InferenceSpec
+from tasks.inference.prompts import messages_of
+from tasks.jobs.kinds import Context, Feed, Work
+from tasks.jobs.model import ItemError, Result
+
+#: Requests that an engine begins with, if there are so many: prompts of one length are best read together.
+FIRST = 64
+
+
+@dataclass(slots=True)
+class _Row:
+    work: Work[InferenceItem]
+    requests: list[GenerateRequest]
+    began: float = field(default_factory=time.monotonic)
+    answers: dict[int, Generated | AssayError] = field(default_factory=dict)
+
+
+def generate(context: Context, feed: Feed[InferenceItem], held: Engine, model: ModelRef) -> None:
+    """Rows of the feed until there are no more; requests are numbered in the order in which they are handed out."""
+    places: list[tuple[_Row, int]] = []
+    over: list[tuple[_Row, int]] = []
+
+    def more(room: int) -> list[GenerateRequest]:
+        while len(over) < room:
+            works = feed.more(room - len(over))
+            for work in works:
+                refused = refusal(work.item)
+                try:
+                    requests = [] if refused else requests_of(work.spec, work.item)
+                except CannotAnswer as error:
+                    refused = Result(error=ItemError(error.name, str(error)))
+                if refused:
+                    feed.done(work, refused)
+                else:
+                    row = _Row(work, requests)
+                    over.extend((row, sample) for sample in range(len(requests)))
+            if not works:
+                break
+        given = [over.pop(0) for _ in range(min(room, len(over)))]
+        places.extend(given)
+        return [row.requests[sample] for row, sample in given]
+
+    def done(place: int, answer: Generated | AssayError) -> None:
+        row, sample = places[place]
+        row.answers[sample] = answer
+        if len(row.answers) == len(row.requests):
+            answers = [row.answers[at] for at in range(len(row.requests))]
+            feed.done(row.work, result_of(row.work.spec, model, answers, time.monotonic() - row.began))
+
+    if first := more(FIRST):
+        held.generate(model, first, on_done=done, more=more, is_cancelled=context.is_cancelled)
+
+
+def requests_of(spec: InferenceSpec, item: InferenceItem) -> list[GenerateRequest]:
+    messages = messages_of(spec, item)
+    asked = spec.sampling
+    sampling = engine.Sampling(
+        asked.max_new_tokens, asked.temperature, asked.top_p, asked.top_k, asked.stop, asked.seed
+    )
+    prompt: Any = messages if spec.chat == "auto" else "\n\n".join(str(each["content"]) for each in messages)
+    return [GenerateRequest(prompt, sampling, sample, spec.logprobs) for sample in range(asked.n)]
+
+
+def result_of(
+    spec: InferenceSpec, model: ModelRef, answers: Sequence[Generated | AssayError], seconds: float
+) -> Result:
+    """A row with an answer that failed has failed: fewer answers than were asked for are not what was asked for."""
+    good = [each for each in answers if isinstance(each, Generated)]
+    for each in answers:
+        if not isinstance(each, Generated):
+            said: Any = {"exception_type": type(each).__name__, "inference_time": round(seconds, 4)}
+            return Result(error=ItemError(each.name, str(each)), value=said)
+    value: dict[str, Any] = {
+        "answers": [each.text for each in good],
+        "finish": [each.finish for each in good],
+        "tokens": {"prompt": good[0].tokens_in, "completion": sum(each.tokens_out for each in good)},
+        "inference_time": round(seconds, 4),
+        "model": str(model).rpartition("/")[2] if model.name.startswith("/") else str(model),
+        "version": good[0].version,
+    }
+    if close_calls := sum(each.close_calls for each in good):
+        value["close_calls"] = close_calls
+    if spec.logprobs:
+        value["logprobs"] = [list(each.logprobs or ()) for each in good]
+    return answered(value)
+
+
+def answered(value: dict[str, Any]) -> Result:
+    """An empty answer is its own outcome, not a success."""
+    if all(not text.strip() for text in value["answers"]):
+        failure = ItemError("empty_answer", "The model ended its answer before it said anything.")
+        return Result(error=failure, value=value | {"exception_type": "EmptyAnswer"})
+    return Result(value=value)
+
+
+def refusal(item: InferenceItem) -> Result | None:
+    """What becomes of a row for which no context could be made: it is not run."""
+    if item.success is not False:
+        return None
+    reason = item.error if isinstance(item.error, str) and item.error else "The row came with success: false."
+    return Result(error=ItemError("context_failed", reason.removeprefix("Context generation failed:").strip()))

@@ -1,0 +1,111 @@
+"""Which models a job may name, and what tells one from all others. Loads nothing: the web process has no torch.
+
+A local model is a folder of `ASSAY_MODELS_DIR`, by its name, or a path below one of `ASSAY_MODEL_PATHS`; a hub model is
+`owner/name@<commit>`.
+"""
+
+import hashlib
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from tasks.errors import InvalidRequest
+from tasks.inference.engine import ModelRef
+from tasks.inference.model import InferenceSpec
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_HUB = re.compile(r"([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})@([0-9a-f]{40})")
+_WEIGHTS = (".safetensors", ".gguf", ".bin")
+#: Bytes of each end of a file of weights that count towards what it is.
+_ENDS = 65_536
+
+
+class Models:
+    def __init__(self, folder: Path, paths: str = "") -> None:
+        self._folder = folder
+        self._paths = [Path(each.strip()).resolve() for each in paths.split(",") if each.strip()]
+
+    def names(self) -> list[str]:
+        return sorted(path.parent.name for path in self._folder.glob("*/config.json"))
+
+    def find(self, spec: InferenceSpec) -> ModelRef:
+        """Raises InvalidRequest for one that may not be named; whether it can be loaded, the engine finds out."""
+        if spec.backend == "huggingface":
+            return self._on_hub(spec.model)
+        return self.local(spec.model or self._default(spec.task))
+
+    def _default(self, task: str) -> str:
+        """What comes with Assay, or the only one there is."""
+        names = self.names()
+        usual = "minilm" if task == "embed" else "smollm2"
+        return usual if usual in names or len(names) != 1 else names[0]
+
+    def local(self, name: str, field: str = "spec.model") -> ModelRef:
+        """The same for a model on this machine; `field` is the place it was named in."""
+        try:
+            return self._local(name)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{field}: {error}", field=field) from error
+
+    def _local(self, name: str) -> ModelRef:
+        if _NAME.fullmatch(name):
+            if (self._folder / name).is_dir():
+                return ModelRef(str(self._folder.absolute() / name))  # which may be a link: its name is what jobs know
+            known = ", ".join(self.names())
+            there = f"models are {known}" if known else "ASSAY_MODELS_DIR has none"
+            raise _refused(f"there is no model {name!r}; {there}")
+        path = Path(name).resolve()
+        if not name or not any(path.is_relative_to(each) for each in self._paths):
+            raise _refused(
+                f"{name[:200]!r} is not a model's name, and ASSAY_MODEL_PATHS allows no such path"
+                if name
+                else "ASSAY_MODELS_DIR has no model: name one"
+            )
+        if not path.is_dir():
+            raise _refused(f"no such directory: {name}")
+        if not (path / "config.json").is_file() and not list(path.glob("*.gguf")):
+            raise _refused(f"not a model: config.json missing in {name}")
+        return ModelRef(str(path))
+
+    def _on_hub(self, name: str) -> ModelRef:
+        found = _HUB.fullmatch(name)
+        if not found:
+            raise _refused(
+                f"spec.model: {name[:200]!r} is not a hub id with its commit, owner/name@<40 hex digits>; "
+                "what a branch means may change between two rows"
+            )
+        return ModelRef(found[1], found[2])
+
+
+def identity(model: ModelRef) -> str | None:
+    """What tells this model's weights from all others; None where that cannot be seen from here."""
+    path = Path(model.name)
+    if not path.is_absolute():
+        return f"{model.name}@{model.revision}"
+    try:
+        files = sorted((each, each.stat()) for each in path.iterdir() if each.is_file())
+    except OSError:
+        return None
+    return _fingerprint(tuple((str(each), stat.st_size, stat.st_mtime_ns) for each, stat in files))
+
+
+@lru_cache(maxsize=64)
+def _fingerprint(files: tuple[tuple[str, int, int], ...]) -> str:
+    """Of names and contents; of weights their sizes and ends, which hold what tells them apart. The same on every
+    host that has a copy."""
+    digest = hashlib.sha256()
+    for name, size, _ in files:
+        path = Path(name)
+        digest.update(f"{path.name} {size}\n".encode())
+        with path.open("rb") as file:
+            if path.suffix not in _WEIGHTS or size <= 2 * _ENDS:
+                digest.update(file.read())
+                continue
+            digest.update(file.read(_ENDS))
+            file.seek(-_ENDS, 2)
+            digest.update(file.read())
+    return digest.hexdigest()[:32]
+
+
+def _refused(message: str) -> InvalidRequest:
+    return InvalidRequest(message, field="spec.model")

@@ -1,0 +1,120 @@
+"""Inference rows answered by an API, or by a backend of an installed package, through the job core."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.inference import backends
+from tasks.jobs.model import JobRequest
+from tests.chat_api import ChatApi, Fault
+from tests.fleet import Fleet, Hand
+
+PROFILES = """
+[profiles.openai]
+base_url = "{url}"
+models = ["m"]
+fallback = "spare"
+max_retries = 0
+
+[profiles.spare]
+base_url = "{spare}"
+models = ["small"]
+
+[profiles.togetherai]
+base_url = "{url}"
+models = ["together-m"]
+"""
+
+
+@pytest.fixture
+def apis(fleet: Fleet, tmp_path: Path) -> Iterator[tuple[ChatApi, ChatApi]]:
+    with ChatApi() as main, ChatApi() as spare:
+        path = tmp_path / "profiles.toml"
+        path.write_text(PROFILES.format(url=main.url, spare=spare.url))
+        fleet.settings = fleet.settings.model_copy(update={"profiles_file": path})
+        yield main, spare
+
+
+def rows(number: int) -> list[dict[str, Any]]:
+    return [{"id": str(n), "query": f"What is {n}?", "context": f"{n} is a number."} for n in range(number)]
+
+
+def submit(hand: Hand, items: list[dict[str, Any]], **options: Any) -> str:
+    hand.core.dispatcher.forget_fleet()
+    return str(hand.core.door.submit(JobRequest(kind="inference", items=items, **options)))
+
+
+def test_an_api_answers_rows_with_the_sampling_of_the_job(fleet: Fleet, apis: tuple[ChatApi, ChatApi]) -> None:
+    hand = fleet.hire("api")
+    sampling = {"temperature": 0.5, "top_p": 0.9, "max_new_tokens": 64, "stop": ["\n\n"], "seed": 3, "n": 2}
+    job = submit(hand, rows(5), spec={"backend": "openai", "system": "Be brief.", "sampling": sampling})
+    assert fleet.finish(job, hand).ok == 5
+    value = fleet.rows(job)[0]["value"]
+    assert len(value["answers"]) == 2
+    assert value["tokens"] == {"prompt": 10, "completion": 10}
+    bodies = [each.body for each in apis[0].seen]
+    assert len(bodies) == 10
+    assert {body["seed"] for body in bodies} == {3, 4}
+    assert bodies[0] | {"temperature": 0.5, "top_p": 0.9, "max_tokens": 64, "stop": ["\n\n"]} == bodies[0]
+    assert [message["role"] for message in bodies[0]["messages"]] == ["system", "user"]
+    again = submit(hand, rows(5), spec={"backend": "openai", "system": "Be brief.", "sampling": sampling})
+    assert fleet.job(again).cached == 5, "answered before the submit returned"
+
+
+def test_a_profile_named_like_the_backend_is_the_default(fleet: Fleet, apis: tuple[ChatApi, ChatApi]) -> None:
+    hand = fleet.hire("api")
+    job = submit(hand, rows(1), spec={"backend": "togetherai"})
+    fleet.finish(job, hand)
+    assert [each.body["model"] for each in apis[0].seen] == ["together-m"]
+
+
+def test_what_a_fallback_answered_is_cached_under_its_own_name(fleet: Fleet, apis: tuple[ChatApi, ChatApi]) -> None:
+    main, spare = apis
+    hand = fleet.hire("api")
+    main.fault = lambda _: Fault(500)
+    job = submit(hand, rows(2), spec={"backend": "openai"})
+    assert fleet.finish(job, hand).ok == 2
+    main.fault = lambda _: None
+    again = submit(hand, rows(2), spec={"backend": "openai"})
+    assert fleet.finish(again, hand).cached == 0
+    direct = submit(hand, rows(2), spec={"backend": "openai", "profile": "spare"})
+    assert fleet.finish(direct, hand).cached == 2
+    assert len(spare.seen) == 2
+
+
+def test_rows_with_one_key_are_one_call_and_failures_pass_through(fleet: Fleet, apis: tuple[ChatApi, ChatApi]) -> None:
+    hand = fleet.hire("api")
+    items = [row | {"dedup_key": "same"} for row in rows(4)]
+    items.append({"id": "bad", "success": False, "error": "no document"})
+    job = submit(hand, items, spec={"backend": "openai"})
+    ended = fleet.finish(job, hand)
+    assert (ended.ok, ended.reasons) == (4, {"context_failed": 1})
+    assert len(apis[0].seen) == 1
+    assert "What is 0?" in json.dumps(apis[0].seen[0].body), "the first row decides"
+
+
+class Parrot:
+    """The ten lines of a backend of one's own."""
+
+    pool = "cpu"
+
+    def generate_answer(self, query: str, context: str, retrieval_method: str) -> str:
+        if "3" in query:
+            raise RuntimeError("I do not like threes")
+        return f"{query} {context} {retrieval_method}"
+
+
+def test_a_backend_of_an_installed_package_answers(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "_class", lambda _: Parrot)
+    backends.backend.cache_clear()  # one is made for a process, and this process runs other tests too
+    hand = fleet.hire("cpu")
+    items = [row | {"retrieval_method": "exact_api_match"} for row in rows(5)]
+    job = submit(hand, items, spec={"backend": "parrot"})
+    ended = fleet.finish(job, hand)
+    assert (ended.ok, ended.reasons) == (4, {"backend_failed": 1})
+    told = fleet.rows(job)
+    assert told[0]["value"]["answers"] == ["What is 0? 0 is a number. exact_api_match"]
+    assert told[3]["value"]["exception_type"] == "RuntimeError"

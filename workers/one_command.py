@@ -1,0 +1,207 @@
+"""One command on a system of its own, where nothing is up: `python -m workers.up --run -- assay infer ...`.
+
+The system is quiet (its log is `run.log` in the data folder), takes other ports where the usual ones are taken, and
+ends with the command, whose exit code it returns. Ctrl-C stops both; what the command has not seen the end of is
+cancelled.
+"""
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from config.logging import configure_logging
+from config.settings import Settings, SettingsError, load_settings, variable
+from tasks.app import create_celery
+from tasks.connections import wait_for_redis
+from tasks.errors import AssayError, Permanent
+from tasks.jobs.core import create_core
+from tasks.jobs.listing import Jobs
+from workers import up
+from workers.devices import take_inventory
+from workers.embedded_redis import RedisServerMissing, free_port
+from workers.requested_slots import requested_slots
+from workers.supervision import EXIT_MISCONFIGURED, Supervisor
+
+log = logging.getLogger(__name__)
+
+#: Processes that nobody looks at during one command.
+LEFT_OUT = ("beat", "flower", up.POLICIES)
+#: Seconds between two looks at what runs.
+LOOK_S = 0.2
+#: Seconds the system may take to be ready, and the command to end after Ctrl-C.
+READY_S, END_S = 300.0, 5.0
+EXIT_INTERRUPTED = 130
+#: The client, which is not installed here.
+CLIENT = Path(__file__).parent.parent / "client" / "src"
+
+
+class OneCommand:
+    def __init__(self, settings: Settings, argv: Sequence[str]) -> None:
+        self._settings, self._argv = settings, argv
+        self._log = settings.data_dir / "run.log"
+        # Redis with a full disk refuses to end; launchers need time to kill theirs.
+        self._servers, self._processes = Supervisor(stop_grace_s=10), Supervisor(settings.stop_grace_s + 5, kill_s=5)
+        self._command: subprocess.Popen[bytes] | None = None
+
+    def run(self, procfile: Path) -> int:
+        try:
+            lock = up.lock_folder(self._settings.data_dir)
+        except Permanent as error:
+            raise Permanent(
+                f"{error} A system that is up takes the command itself: {' '.join(self._argv[:2])} ..."
+            ) from error
+        self._processes.handle_signals()
+        try:
+            self._log.write_bytes(b"")
+            _take_free_ports(self._settings)
+            self._settings = up.start_redis(load_settings(), self._servers)
+            if not wait_for_redis(self._settings.redis_url, self._waits):
+                return EXIT_INTERRUPTED
+            self._start(procfile)
+            return self._watch()
+        finally:
+            self._end_command()
+            self._processes.shutdown()
+            self._servers.shutdown()  # last: what stops may still have something to write
+            lock.close()
+
+    def _waits(self, seconds: float) -> bool:
+        return up.check_servers(self._servers) or self._processes.pause(seconds)
+
+    def _start(self, procfile: Path) -> None:
+        os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        for command in up.read_procfile(procfile):
+            is_needed = command.name not in LEFT_OUT
+            if is_needed and (command.name != up.JUDGE or self._settings.uses_development_api):
+                self._processes.start(replace(command, log_path=str(self._log)))
+
+    def _watch(self) -> int:
+        """Start the command when all is ready, and wait for its end."""
+        readiness = up.Readiness(self._settings, set(self._processes.children))
+        slots = len(take_inventory(self._settings, os.environ).slots)
+        celery = create_celery(self._settings)
+        core = create_core(self._settings, celery)
+        began, deadline, looked = core.state.time()[0], time.monotonic() + READY_S, 0.0
+        try:
+            while not self._processes.pause(LOOK_S):
+                self._servers.poll()
+                self._processes.poll()
+                for name in self._processes.failed:
+                    raise Permanent(f"{name} cannot run: {self._log} says why.")
+                if self._command:
+                    if (code := self._command.poll()) is not None:
+                        return code if code >= 0 else 128 - code
+                elif time.monotonic() - looked > up.LOOK_S:
+                    looked = time.monotonic()
+                    missing = _missing(readiness)
+                    present = sum(each.pool == "device" and each.state == "ready" for each in core.registry.workers())
+                    if not missing and present >= slots:
+                        self._command = subprocess.Popen(_argv(self._argv), env=self._environment())
+                    elif looked > deadline:
+                        raise Permanent(f"Assay is not ready after {READY_S:.0f} s; {self._log} says why: {missing}")
+            return EXIT_INTERRUPTED
+        finally:
+            self._end_command()
+            for job in Jobs(core.state, core.store).page(None, None, 200, None).jobs:
+                if job.is_active and job.created_at >= began:
+                    core.cancel(job.id)  # nobody comes back for it
+            readiness.close()  # before Redis ends: what is connected to it then waits for it
+            celery.close()
+            core.state.close()
+
+    def _environment(self) -> dict[str, str]:
+        host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
+        return _client_environment() | {"ASSAY_URL": f"http://{host}:{self._settings.port}", "ASSAY_EMBEDDED": "1"}
+
+    def _end_command(self) -> None:
+        """Ctrl-C in a terminal has reached it, too; a signal to us alone has not."""
+        if self._command is None:
+            return
+        for number in (None, signal.SIGINT, signal.SIGKILL):
+            if number is not None and self._command.poll() is None:
+                self._command.send_signal(number)
+            try:
+                self._command.wait(1.0 if number is None else END_S)
+                return
+            except subprocess.TimeoutExpired:
+                continue
+
+
+def _missing(readiness: up.Readiness) -> list[str]:
+    try:
+        return readiness.missing()
+    except AssayError as error:
+        return [str(error)]
+
+
+def _take_free_ports(settings: Settings) -> None:
+    """Where somebody listens on a port that nobody has named, another one is used."""
+    for field in ("port", "development_api_port"):
+        if field in settings.model_fields_set:
+            up.require_free_port("127.0.0.1", getattr(settings, field), variable(field))
+        elif _is_taken(getattr(settings, field)):
+            os.environ[variable(field)] = str(free_port())
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
+
+
+def _argv(command: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "assay", *command[1:]] if command[0] == "assay" else list(command)
+
+
+def _client_environment() -> dict[str, str]:
+    path = os.pathsep.join(filter(None, (str(CLIENT), os.environ.get("PYTHONPATH", ""))))
+    return os.environ | {"PYTHONPATH": path}
+
+
+def _is_wrong(command: Sequence[str]) -> int:
+    """What is wrong with the command, as its exit code: said before anything is started for it."""
+    if command[0] != "assay":
+        return 0
+    return subprocess.run(_argv(command), env=_client_environment() | {"ASSAY_CHECK_ONLY": "1"}, check=False).returncode
+
+
+def main(argv: Sequence[str]) -> int:
+    command = list(argv[1:] if argv[:1] == ["--"] else argv)
+    if not command:
+        print("There is no command: python -m workers.up --run -- assay infer ...", file=sys.stderr)
+        return EXIT_MISCONFIGURED
+    try:
+        if code := _is_wrong(command):
+            return code
+        asked = requested_slots(os.environ, command)
+        os.environ |= asked.environment
+        # Whoever runs the command may read these folders anyway, and the system serves nobody else.
+        os.environ.setdefault("ASSAY_MODEL_PATHS", "/")
+        settings = load_settings()
+        if {"--skip-inference", "--skip_inference"} & set(command):
+            slots = str(len(take_inventory(settings, os.environ).slots))
+            return subprocess.run(
+                _argv(command), env={"NUM_WORKERS": slots} | _client_environment(), check=False
+            ).returncode
+        configure_logging("run", "ERROR")
+        if asked.note:
+            print(asked.note, file=sys.stderr)
+        if sys.stderr.isatty():
+            print(f"Starting Assay for this command; its log is {settings.data_dir / 'run.log'} ...", file=sys.stderr)
+        return OneCommand(settings, command).run(Path("Procfile"))
+    except (SettingsError, AssayError, RedisServerMissing) as error:
+        print(error, file=sys.stderr)
+        return EXIT_MISCONFIGURED
+    except KeyboardInterrupt:  # before the handlers were there
+        return EXIT_INTERRUPTED
