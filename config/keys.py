@@ -36,6 +36,12 @@ def worker(name: str) -> str:
     return f"assay:worker:{name}"
 
 
+def worker_models(name: str) -> str:
+    """String, JSON: the models that a process of this worker holds, and which process. Told again every hour; lives
+    two."""
+    return f"assay:worker:{name}:models"
+
+
 def probe(token: str) -> str:
     """List, one JSON entry: what a worker answered to one probe. Lives 60 s."""
     return f"assay:probe:{token}"

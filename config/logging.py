@@ -2,9 +2,21 @@
 
 import logging
 import logging.config
+import re
 from typing import Any
 
 _FORMAT = "%(asctime)s %(levelname)-7s {process} %(name)s: %(message)s"
+
+
+#: A token in a URL's query, as far as it goes.
+_TOKEN = re.compile(r"(?<![A-Za-z0-9_])token=[^&\s'\"]+")
+
+
+class WithoutTokens(logging.Formatter):
+    """gunicorn writes the whole URL of a request that fails, and a trainer's may hold its token."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return _TOKEN.sub("token=***", super().format(record))
 
 
 class WithoutTraceback(logging.Filter):
@@ -20,7 +32,7 @@ def logging_config(process: str, level: str) -> dict[str, Any]:
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"line": {"format": _FORMAT.format(process=process.replace("%", "%%"))}},
+        "formatters": {"line": {"()": WithoutTokens, "fmt": _FORMAT.format(process=process.replace("%", "%%"))}},
         "filters": {"without_traceback": {"()": WithoutTraceback}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
         "root": {"level": level, "handlers": ["stderr"]},

@@ -4,6 +4,7 @@ Where a key is to be found is part of a profile, the key itself never is: `read_
 the API, and nowhere else. `config/profiles.example.toml` shows every field.
 """
 
+import hashlib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -25,7 +26,7 @@ class UnknownProfile(ValueError):
     """There is no such profile."""
 
 
-class HostNotAllowed(ValueError):
+class HostNotAllowed(UnknownProfile):
     """This host may not be called."""
 
 
@@ -40,6 +41,8 @@ class Profile(BaseModel):
     """Variable of the worker's environment that holds the key."""
     api_key_file: Path | None = None
     models: tuple[str, ...] = Field(min_length=1)
+    any_model: bool = False
+    """Jobs may name others too."""
     rpm: int | None = Field(None, ge=1)
     """Requests a minute, for all processes together; None: no limit."""
     tpm: int | None = Field(None, ge=1)
@@ -109,11 +112,12 @@ class Profile(BaseModel):
 
 
 class Profiles:
-    """All profiles, by name."""
+    """All profiles, by name; and those that clients make by giving a URL, where its host is permitted."""
 
-    def __init__(self, *profiles: Profile) -> None:
+    def __init__(self, *profiles: Profile, api_hosts: str = "") -> None:
         """Raises SettingsError with one line per mistake."""
         self._profiles = {profile.name: profile for profile in profiles}
+        self._api_hosts = api_hosts
         if mistakes := list(self._mistakes()):
             raise SettingsError("\n".join(mistakes))
 
@@ -121,10 +125,24 @@ class Profiles:
         return iter(self._profiles.values())
 
     def get(self, name: str) -> Profile:
+        """The profile of this name, or of a URL. Raises UnknownProfile, of which HostNotAllowed is one."""
+        if "://" in name:
+            return self._of_url(name)
         if name not in self._profiles:
             known = ", ".join(self._profiles) or "none; ASSAY_PROFILES_FILE names the file that lists them"
             raise UnknownProfile(f"There is no profile {name[:64]!r}; there are: {known}.")
         return self._profiles[name]
+
+    def _of_url(self, url: str) -> Profile:
+        """One without a key: what a client gives is not trusted with ours."""
+        try:
+            base = require_allowed(url, self._api_hosts)
+        except UnknownProfile:
+            raise
+        except ValueError as error:
+            raise UnknownProfile(f"{url[:200]!r} {error}.") from error
+        digest = hashlib.sha256(base.encode()).hexdigest()[:16]
+        return Profile(name=f"url-{digest}", base_url=base, models=("default",), any_model=True)
 
     def find_by_endpoint(self, url: str, model: str) -> Profile | None:
         """The profile of a client's URL and model; of several on that host, the one with the very same URL."""
@@ -161,12 +179,13 @@ def load_profiles(settings: Settings) -> Profiles:
                 models=("development", "development-large"),
                 concurrency=256,
                 concurrency_start=64,
-            )
+            ),
+            api_hosts=settings.api_hosts,
         )
-    return read_profiles(settings.profiles_file)
+    return read_profiles(settings.profiles_file, settings.api_hosts)
 
 
-def read_profiles(path: Path) -> Profiles:
+def read_profiles(path: Path, api_hosts: str = "") -> Profiles:
     try:
         tables = tomllib.loads(path.read_text()).get("profiles", {})
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -181,7 +200,7 @@ def read_profiles(path: Path) -> Profiles:
             mistakes += [_sentence(name, detail["loc"], detail["msg"]) for detail in error.errors()]
     if mistakes:
         raise SettingsError("\n".join(mistakes))
-    return Profiles(*profiles)
+    return Profiles(*profiles, api_hosts=api_hosts)
 
 
 def read_key(profile: Profile, environment: Mapping[str, str]) -> SecretStr | None:
@@ -220,11 +239,11 @@ def normalized(url: str) -> str:
     return f"{parts.scheme}://{netloc}{parts.path.rstrip('/').removesuffix(CHAT_PATH).rstrip('/')}"
 
 
-def require_allowed(url: str, settings: Settings) -> str:
+def require_allowed(url: str, api_hosts: str) -> str:
     """The URL of a client, normalized, if `ASSAY_API_HOSTS` permits its host. Raises HostNotAllowed; ValueError."""
     base = normalized(url)
     host, port = _endpoint(base)
-    for entry in filter(None, (part.strip().lower() for part in settings.api_hosts.split(","))):
+    for entry in filter(None, (part.strip().lower() for part in api_hosts.split(","))):
         name, _, only = entry.partition(":")
         fits = host.endswith(name[1:]) if name.startswith("*.") else host == name
         if fits and (not only or only == str(port)):

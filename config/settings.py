@@ -7,6 +7,7 @@ Only entry points call it (`web/wsgi.py`, `workers/main.py`, `workers/launch.py`
 import difflib
 import os
 import re
+import shlex
 import socket
 import sys
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 PREFIX = "ASSAY_"
 NODE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 #: Read by the client (`client/`), which may share its environment with a server.
-CLIENT_VARIABLES = ("ASSAY_URL", "ASSAY_TOKEN")
+CLIENT_VARIABLES = ("ASSAY_URL", "ASSAY_TOKEN", "ASSAY_REWARD")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 #: Said wherever people look, while no API is configured.
 DEVELOPMENT_NOTE = "judging uses the development API: scores mean nothing"
@@ -72,8 +73,8 @@ class Settings(BaseSettings):
         320,
         ge=8,
         le=2048,
-        description="Threads of each gunicorn process. An open event stream and a submit that waits hold one each, "
-        "and may have seven of eight.",
+        description="Threads of each gunicorn process. An open event stream, and a submit or a trainer that waits, "
+        "hold one each, and may have seven of eight.",
     )
     tokens_file: Path | None = Field(
         None,
@@ -84,6 +85,11 @@ class Settings(BaseSettings):
     max_upload_mb: float = Field(10_240, gt=0, description="Megabytes of a JSONL body at most, unpacked.")
     max_item_mb: float = Field(8, gt=0, description="Megabytes of one item, or one line, at most.")
     max_items: int = Field(50_000, ge=1, description="Items of a JSON body at most; JSONL may have more.")
+    input_urls: str = Field(
+        "",
+        description="Places that a job's `items_url` may name, by commas: `file:///data/contexts`, "
+        "`s3://bucket/prefix`, with its package installed. Empty: none.",
+    )
     max_wait_s: float = Field(300, ge=0, description="Seconds a submit may wait for its results at most.")
     backlog_items: int = Field(
         20_000_000, ge=1, description="Items that may wait before new jobs are refused for a while (503)."
@@ -133,15 +139,38 @@ class Settings(BaseSettings):
         le=50_000,
         description="Jobs with more items than this are kept in the storage, smaller ones in Redis.",
     )
+    models_dir: Path = Field(
+        default_factory=lambda data: data["data_dir"] / "models",
+        description="Folder of models that jobs may name: `<name>/config.json`. `make up` puts its own there.",
+    )
+    model_paths: str = Field(
+        "", description="Folders, by commas, below which jobs may name models by their path. Empty: by name only."
+    )
+    model_memory_gb: float | None = Field(
+        None, gt=0, description="Gigabytes that all models of one device slot may take; unset: what is free."
+    )
+    hub_offline: bool = Field(
+        False, description="Whether models of a hub are used only as far as they were downloaded before."
+    )
     rubrics_dir: Path | None = Field(
         None,
         description="Folder of rubrics for judges (`name.j2`), beside those that come with Assay; "
         "the same on web and API workers.",
     )
+    tokenizers_dir: Path | None = Field(
+        None,
+        description="Folder of tokenizers that score jobs may count a response's tokens with "
+        "(`<name>/tokenizer.json`); the same on web and CPU workers.",
+    )
     profiles_file: Path | None = Field(
         None,
         description="TOML file of the outside APIs that jobs may name. Unset: there is one, named `development`, the "
         "[development API](development_api.md).",
+    )
+    rewards_file: Path | None = Field(
+        None,
+        description="TOML file of the [named rewards](rewards.md) that trainers may ask for; read by the web process. "
+        "Unset: there is none.",
     )
     development_api_port: int = Field(
         6010, ge=1, le=65535, description="Port on loopback of the development API, where that is used."
@@ -151,6 +180,47 @@ class Settings(BaseSettings):
         description="Hosts that a URL given by a client may name: `host`, `host:port`, `*.domain`, by commas. "
         "Empty: no URL of a client is called.",
     )
+    policy_urls: str = Field(
+        "",
+        description="Policy servers that run elsewhere: `ws://host:port` or `host:port`, by commas. `GPU_HOST` and "
+        "`GPU_PORTS=8000,8001` are understood too. Empty: this host starts its own, one per device slot.",
+    )
+    policy_command: str = Field(
+        "",
+        description="Command that starts a policy server on this host, once per device slot; `{port}`, `{device}` "
+        "and `{python}` are filled in. Empty: the [development policy](policies.md).",
+    )
+    policy_port: int = Field(
+        8000, ge=1, le=65000, description="Port of the first policy server that this host starts; the others follow."
+    )
+    policy_api_key: str = Field(
+        "", repr=False, description="Key that policy servers ask for (`Authorization: Api-Key`)."
+    )
+    policy_version: str = Field(
+        "",
+        description="Version of the policy, where its servers do not say one in their metadata. While it is unknown "
+        "their episodes are not cached.",
+    )
+    policy_reply_s: float = Field(
+        120.0, gt=0, description="Seconds a policy server may take to answer; its first call may have to compile."
+    )
+    policy_wait_s: float = Field(30.0, gt=0, description="Seconds an episode waits for a policy server that is away.")
+    policy_start_s: float = Field(
+        900.0, gt=0, description="Seconds a policy server that this host starts may take until it first answers."
+    )
+    policy_silent_s: float = Field(
+        300.0,
+        ge=2,
+        description="Seconds it may then leave `/healthz` unanswered before it is started anew: more than its longest "
+        "inference, during which it answers nobody.",
+    )
+    policy_episodes: int = Field(
+        4, ge=1, le=64, description="Episodes that share a policy server at most, each with its simulator."
+    )
+    simulators_min: int = Field(
+        1, ge=0, le=64, description="Simulator processes that a device worker keeps when no episodes run."
+    )
+    episode_s: float = Field(1800.0, gt=0, description="Seconds an episode may take.")
     simulated_journal: Path | None = Field(
         None, description="File that the `simulated` kind writes a line to for every item it computes; for tests."
     )
@@ -181,6 +251,13 @@ class Settings(BaseSettings):
             raise ValueError("must be a URL such as file:///mnt/shared/assay or s3://bucket/prefix")
         return value
 
+    @field_validator("input_urls")
+    @classmethod
+    def _are_urls(cls, value: str) -> str:
+        if any("://" not in each for each in value.split(",") if each.strip()):
+            raise ValueError("must be URLs such as file:///data/contexts or s3://bucket/prefix, by commas")
+        return value
+
     @field_validator("node")
     @classmethod
     def _is_node_name(cls, value: str) -> str:
@@ -193,6 +270,22 @@ class Settings(BaseSettings):
     def _is_slots(cls, value: str) -> str:
         if value and not SLOTS.fullmatch(value):
             raise ValueError("must be a number of workers such as 4, or cpu:4")
+        return value
+
+    @field_validator("policy_urls")
+    @classmethod
+    def _are_policy_urls(cls, value: str) -> str:
+        return ",".join(dict.fromkeys(_policy_url(part.strip()) for part in value.split(",") if part.strip()))
+
+    @field_validator("policy_command")
+    @classmethod
+    def _has_a_port(cls, value: str) -> str:
+        try:
+            words = shlex.split(value)
+        except ValueError as error:
+            raise ValueError(f"cannot be read: {error}") from error
+        if words and not any("{port}" in word for word in words):
+            raise ValueError("must have {port} in it, where the server's port goes")
         return value
 
     @field_validator("flower_basic_auth")
@@ -220,6 +313,10 @@ class Settings(BaseSettings):
             raise ValueError(
                 "ASSAY_FLOWER_HOST: Flower is an admin's door; beyond loopback set ASSAY_FLOWER_BASIC_AUTH"
             )
+        if self.policy_urls and self.policy_command:
+            raise ValueError(
+                "ASSAY_POLICY_COMMAND: policy servers are either given (ASSAY_POLICY_URLS) or started here, not both"
+            )
         if not self.tokens_file and self.host not in LOOPBACK:
             raise ValueError(
                 "ASSAY_HOST: without tokens the API stays on loopback; to serve beyond it, run "
@@ -231,6 +328,11 @@ class Settings(BaseSettings):
     def uses_development_api(self) -> bool:
         """Whether judgements come from the development API, and so mean nothing."""
         return self.profiles_file is None
+
+    @property
+    def uses_development_policy(self) -> bool:
+        """Whether episodes are run by the development policy, and so mean nothing."""
+        return not self.policy_urls and not self.policy_command
 
     @property
     def development_api_url(self) -> str:
@@ -247,6 +349,27 @@ def _whole_url(value: str) -> str:
     return value
 
 
+def _policy_url(value: str) -> str:
+    url = value if "://" in value else f"ws://{value}"
+    try:
+        parts = urlsplit(url)
+        is_whole = parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_whole = False
+    if not is_whole or parts.username or parts.query or parts.fragment:
+        raise ValueError("must be URLs such as ws://gpu1:8000, by commas; a key goes into ASSAY_POLICY_API_KEY")
+    return url.rstrip("/")
+
+
+def _given_ports(environment: Mapping[str, str]) -> dict[str, str]:
+    """`GPU_HOST` and `GPU_PORTS`, which robotics set-ups have already, unless Assay's own variables say otherwise."""
+    ports = environment.get("GPU_PORTS", "")
+    if not ports or environment.get(variable("policy_urls")) or environment.get(variable("policy_command")):
+        return {}
+    host = environment.get("GPU_HOST") or "127.0.0.1"
+    return {"policy_urls": ",".join(f"{host}:{port.strip()}" for port in ports.split(",") if port.strip())}
+
+
 def variable(field: str) -> str:
     """The environment variable of a field."""
     return PREFIX + field.upper()
@@ -256,7 +379,7 @@ def load_settings(**given: Any) -> Settings:
     """Settings from the environment; `given` fields win. Raises SettingsError with one line per mistake."""
     mistakes = _unknown_variables(os.environ)
     try:
-        settings = Settings(**given)
+        settings = Settings(**_given_ports(os.environ) | given)
     except ValidationError as error:
         mistakes += [
             _sentence(detail["loc"], detail["msg"], detail.get("input"))
@@ -283,8 +406,8 @@ def _sentence(location: tuple[int | str, ...], message: str, value: object) -> s
     message = message.removeprefix("Value error, ")
     if not location:  # the message of a check over several fields names them itself
         return message
-    # URLs may hold passwords: never shown.
-    shown = "" if "url" in str(location[0]) or "auth" in str(location[0]) else f" (it is {value!r})"
+    # URLs may hold passwords, and keys are secret: never shown.
+    shown = "" if any(word in str(location[0]) for word in ("url", "auth", "key")) else f" (it is {value!r})"
     return f"{variable(str(location[0]))}: {message[0].lower()}{message[1:]}{shown}"
 
 
@@ -293,6 +416,7 @@ _DERIVED = {
     "cache_url": "`ASSAY_REDIS_URL`",
     "node": "the host name",
     "storage_url": "`storage` in `ASSAY_DATA_DIR`",
+    "models_dir": "`models` in `ASSAY_DATA_DIR`",
 }
 
 

@@ -14,6 +14,9 @@ log = logging.getLogger(__name__)
 
 #: Seconds a command may take. Scripts and pages are sized to stay far below.
 COMMAND_TIMEOUT_S = 5.0
+#: Connections of one process at most. Each thread that waits for a job holds one, and there may be 2,048 threads;
+#: redis-py stops at 100 unless told.
+MOST_CONNECTIONS = 4096
 #: Seconds between two tries while Redis is away.
 RETRY_S = 1.0
 #: Seconds between two lines that say so.
@@ -25,6 +28,7 @@ def connect(url: str) -> Redis:
     return Redis.from_url(
         url,
         decode_responses=True,
+        max_connections=MOST_CONNECTIONS,
         socket_timeout=COMMAND_TIMEOUT_S,
         socket_connect_timeout=COMMAND_TIMEOUT_S,
         socket_keepalive=True,

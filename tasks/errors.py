@@ -6,8 +6,14 @@ AssayError
 │   ├── BrokerUnavailable  no message can be sent or counted
 │   ├── StorageUnavailable the place of large jobs' files cannot be read or written now
 │   ├── BacklogFull        too many items wait already
+│   ├── HubUnavailable     the model hub does not answer
 │   ├── ApiUnavailable     an outside API is away, or limits us, and all tries are used up
-│   └── ApiTimeout         an outside API did not answer in time
+│   ├── ApiTimeout         an outside API did not answer in time
+│   ├── PolicyUnavailable  no policy server is free, or it went away
+│   ├── PolicyTimeout      a policy server did not answer in time
+│   ├── PolicyBroken       a policy server broke over a request that may be good, or answered no protocol of ours
+│   ├── SimulatorLost      a simulator's process died or hung
+│   └── EpisodeTimeout     an episode did not end in time
 └── Permanent              trying again changes nothing
     ├── RedisRefused       Redis wants a password, or grants too little
     ├── WorkerNameTaken    another live worker holds this name
@@ -23,17 +29,40 @@ AssayError
     │       ├── ReplyRefused     it refused to judge
     │       ├── ReplyCut         its reply was cut off at its length limit
     │       └── ReplyFiltered    a content filter stopped it
+    ├── CannotAnswer       a row has no answer; `reason` says why
     ├── ApiRefused         an outside API says that the request is wrong
     ├── BudgetSpent        the job's budget is used up
+    ├── ModelUnusable      a model cannot be held here
+    │   ├── ModelMissing      no such directory, or not on the hub
+    │   ├── NotAModel         a directory without what makes a model, or with broken files
+    │   ├── ModelUnsupported  a kind of model that the engine does not run
+    │   └── ModelTooLarge     there is not the memory for it
+    ├── WeightsRefused     weights do not fit the model they are meant for
+    ├── PromptTooLong      the prompt leaves no room in the model's context
+    ├── DeviceOutOfMemory  one item alone is too large for the device
+    ├── OutputNotANumber   the model computed something that is no number for this item
+    ├── NoLongerWanted     the job was over before this item was done
+    ├── PolicyFailed       a policy server says that the request is wrong, or its actions do not fit
+    ├── EnvironmentMissing this worker lacks the environment's package or files
+    ├── EnvironmentFailed  the environment itself says that it cannot go on
     └── Conflict           the job's state, or an earlier request, forbids it
 """
+
+import re
 
 
 class AssayError(Exception):
     """Something went wrong in Assay."""
 
+    reason = ""
+
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or (type(self).__doc__ or "").strip())
+
+    @property
+    def name(self) -> str:
+        """What an item's outcome calls it: `verdict_missing`."""
+        return self.reason or re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
 
 class Retryable(AssayError):
@@ -56,12 +85,36 @@ class BacklogFull(Retryable):
     """Too many items wait already: submit again when some are done."""
 
 
+class HubUnavailable(Retryable):
+    """The model hub does not answer."""
+
+
 class ApiUnavailable(Retryable):
     """The API does not answer."""
 
 
 class ApiTimeout(Retryable):
     """The API did not answer in time."""
+
+
+class PolicyUnavailable(Retryable):
+    """No policy server is free."""
+
+
+class PolicyTimeout(Retryable):
+    """The policy server did not answer in time."""
+
+
+class PolicyBroken(Retryable):
+    """The policy server broke."""
+
+
+class SimulatorLost(Retryable):
+    """The simulator's process is gone."""
+
+
+class EpisodeTimeout(Retryable):
+    """The episode did not end in time."""
 
 
 class Permanent(AssayError):
@@ -106,6 +159,14 @@ class UnknownJob(Permanent):
 
 class CannotJudge(Permanent):
     """This item cannot be scored."""
+
+    def __init__(self, reason: str, message: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class CannotAnswer(Permanent):
+    """This row cannot be answered."""
 
     def __init__(self, reason: str, message: str | None = None) -> None:
         super().__init__(message)
@@ -157,3 +218,55 @@ class ApiRefused(Permanent):
 
 class BudgetSpent(Permanent):
     """The job's budget is used up."""
+
+
+class ModelUnusable(Permanent):
+    """The model cannot be used."""
+
+
+class ModelMissing(ModelUnusable):
+    """There is no such model."""
+
+
+class NotAModel(ModelUnusable):
+    """This is not a model."""
+
+
+class ModelUnsupported(ModelUnusable):
+    """The engine does not run models of this kind."""
+
+
+class ModelTooLarge(ModelUnusable):
+    """There is not enough memory for the model."""
+
+
+class WeightsRefused(Permanent):
+    """These weights do not fit the model."""
+
+
+class PromptTooLong(Permanent):
+    """The prompt leaves no room in the model's context."""
+
+
+class DeviceOutOfMemory(Permanent):
+    """GPU Out of Memory: this item alone is too large for the device."""
+
+
+class OutputNotANumber(Permanent):
+    """The model's output for this item is not a number."""
+
+
+class NoLongerWanted(Permanent):
+    """The job was over before this item was done."""
+
+
+class PolicyFailed(Permanent):
+    """The policy cannot do this."""
+
+
+class EnvironmentMissing(Permanent):
+    """This worker cannot run that environment."""
+
+
+class EnvironmentFailed(Permanent):
+    """The environment cannot go on."""

@@ -5,13 +5,17 @@ Dispatch, recovery and the dashboard read it; what a worker does with its jobs i
 """
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Self, cast
 
 from redis import Redis
 
 from config import keys
 from tasks.errors import WorkerNameTaken
+
+#: Seconds after which a process tells again which models it holds.
+MODELS_TOLD_S = 3600
 
 Pool = Literal["device", "api", "cpu", "beat"]
 State = Literal["starting", "ready", "stopping"]
@@ -63,6 +67,9 @@ class Worker:
     """What the worker is pinned to, as in CUDA_VISIBLE_DEVICES; empty for a CPU slot."""
     versions: dict[str, str] = field(default_factory=dict)
     models: tuple[str, ...] = ()
+    """What its process holds, last used last."""
+    loading: str = ""
+    """The model that is being loaded."""
     state: State = "starting"
     active: int = 0
     """Tasks that it has taken and not ended."""
@@ -105,17 +112,37 @@ class Registry:
         """Take the record away, unless a newer worker of the same name has written its own."""
         self._leave(keys=[keys.worker(worker.name), keys.workers()], args=[worker.name, worker.incarnation])
 
+    def tell_models(self, worker: Worker, loaded: Sequence[str], loading: str = "") -> None:
+        """Said by the process that holds them; its parent, which beats, cannot know."""
+        told = {"incarnation": worker.incarnation, "loaded": list(loaded), "loading": loading}
+        self._state.set(keys.worker_models(worker.name), json.dumps(told), ex=2 * MODELS_TOLD_S)
+
     def get(self, name: str) -> Worker | None:
-        record = cast(dict[str, str], self._state.hgetall(keys.worker(name)))
-        return Worker.from_record(record) if record else None
+        return next(iter(self._read([name])), None)
 
     def workers(self) -> list[Worker]:
         """The live ones, by name."""
         names = sorted(cast(set[str], self._state.smembers(keys.workers())))
+        found = self._read(names)
+        if lapsed := set(names) - {worker.name for worker in found}:
+            self._state.srem(keys.workers(), *lapsed)
+        return found
+
+    def _read(self, names: Sequence[str]) -> list[Worker]:
         pipeline = self._state.pipeline(transaction=False)
         for name in names:
             pipeline.hgetall(keys.worker(name))
-        records = dict(zip(names, pipeline.execute(), strict=True))
-        if lapsed := [name for name, record in records.items() if not record]:
-            self._state.srem(keys.workers(), *lapsed)
-        return [Worker.from_record(record) for record in records.values() if record]
+            pipeline.get(keys.worker_models(name))
+        replies = pipeline.execute()
+        return [
+            _with_models(Worker.from_record(record), models)
+            for record, models in zip(replies[::2], replies[1::2], strict=True)
+            if record
+        ]
+
+
+def _with_models(worker: Worker, models: str | None) -> Worker:
+    told = json.loads(models) if models else {}
+    if told.get("incarnation") != worker.incarnation:  # of a process that is gone
+        return worker
+    return replace(worker, models=tuple(told["loaded"]), loading=told["loading"])

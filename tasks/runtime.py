@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from redis import Redis
 
 from tasks.apis.call import Ask
+from tasks.inference.engine import Engine
 
 if TYPE_CHECKING:  # the runner publishes through the application, whose tasks know this module
     from tasks.jobs.run import Runner
@@ -13,18 +14,22 @@ if TYPE_CHECKING:  # the runner publishes through the application, whose tasks k
 T = TypeVar("T")
 
 
-class Calls(Protocol):
-    """Calls of outside APIs, on the process's one asyncio loop."""
+class Means(Protocol):
+    """What a process holds to run items with."""
+
+    @property
+    def engine(self) -> Engine | None:
+        """Its models; None in a process that has no device."""
 
     @property
     def ask(self) -> Ask:
-        """To be awaited on that loop."""
+        """Calls of outside APIs, to be awaited on the process's one asyncio loop."""
 
     def run_each(
         self, work: Sequence[Coroutine[Any, Any, T]], is_cancelled: Callable[[], bool]
     ) -> Iterator[list[tuple[int, T | BaseException, float]]]:
-        """Run all at once; give pages of (index, result or what was raised, seconds) as they come, every index once.
-        When the work is no longer wanted, what is still under way is cancelled."""
+        """Run all on that loop at once; give pages of (index, result or what was raised, seconds) as they come, every
+        index once. When the work is no longer wanted, what is still under way is cancelled."""
 
 
 class Runtime(Protocol):

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,15 +14,26 @@ from tests.redis_server import RedisServer
 
 ROOT = Path(__file__).parent.parent
 NOWHERE = "redis://127.0.0.1:1/0"
+#: Variables without our prefix that are read too.
+OF_THE_DEVELOPER = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "GPU_HOST", "GPU_PORTS")
+
+
+@contextmanager
+def without_settings() -> Iterator[None]:
+    """An environment without the developer's settings; for what is shared by several tests, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith("ASSAY_") or name in OF_THE_DEVELOPER:
+                patch.delenv(name)
+        # A test that forgets to name its Redis must fail, not find the developer's own.
+        patch.setenv("ASSAY_REDIS_URL", NOWHERE)
+        yield
 
 
 @pytest.fixture(autouse=True)
-def _no_settings_of_the_developer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.startswith("ASSAY_") or name in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"):
-            monkeypatch.delenv(name)
-    # A test that forgets to name its Redis must fail, not find the developer's own.
-    monkeypatch.setenv("ASSAY_REDIS_URL", NOWHERE)
+def _no_settings_of_the_developer() -> Iterator[None]:
+    with without_settings():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from config.profiles import load_profiles
 from config.settings import Settings
 from tasks.app import create_celery
 from tasks.jobs.core import JobCore, create_core
@@ -14,6 +15,7 @@ from tasks.jobs.recovery import Recovery
 from tasks.jobs.run import Runner
 from tasks.registry import Pool, Worker
 from tests.programs import wait_until
+from workers.process_runtime import ProcessRuntime
 
 
 @dataclass
@@ -29,7 +31,8 @@ class Hand:
         return self.worker.queues[0]
 
     def work(self) -> None:
-        """Run what the queue holds, until nothing is left."""
+        """Run what the queue holds, until nothing is left. It has no heartbeat, so it says first that it is there."""
+        self.core.registry.announce(self.worker)
         self.core.dispatcher.forget_fleet()
         self.runner.run("")
 
@@ -54,6 +57,7 @@ class Fleet:
         self.celery = create_celery(self.settings)
         self.core = create_core(self.settings, self.celery)
         self.recovery: Recovery = self.core.recovery("test")
+        self._runtimes: list[ProcessRuntime] = []
 
     def hire(self, pool: Pool = "device", index: int = 0, models: tuple[str, ...] = ()) -> Hand:
         queue = f"gpu.node1.{index}" if pool == "device" else pool
@@ -64,7 +68,9 @@ class Fleet:
         )  # fmt: skip
         core = create_core(self.settings, self.celery)
         core.registry.announce(worker)
-        return Hand(worker, core, core.runner(worker))
+        runtime = ProcessRuntime(worker, core, load_profiles(self.settings))
+        self._runtimes.append(runtime)
+        return Hand(worker, core, runtime.runner)
 
     def submit(self, *items: dict[str, Any], key: str | None = None, **options: Any) -> str:
         self.core.dispatcher.forget_fleet()
@@ -79,13 +85,14 @@ class Fleet:
     def finish(self, job: str, *hands: Hand) -> Job:
         """All of them work until the job is over, however slow the machine is."""
 
-        def look() -> bool:
-            for hand in hands:
-                hand.work()
-            return not self.job(job).is_active
-
-        wait_until(look, "the job ends", 100)
+        wait_until(lambda: not self.finish_step(job, *hands), "the job ends", 100)
         return self.job(job)
+
+    def finish_step(self, job: str, *hands: Hand) -> bool:
+        """All of them work once. Returns whether the job goes on."""
+        for hand in hands:
+            hand.work()
+        return self.job(job).is_active
 
     def tick(self) -> None:
         """A round of recovery, whoever ticked last."""
@@ -103,4 +110,6 @@ class Fleet:
         return self.journal.read_text().splitlines() if self.journal.exists() else []
 
     def close(self) -> None:
+        while self._runtimes:
+            self._runtimes.pop().close()
         self.celery.close()

@@ -1,7 +1,8 @@
 """A server that speaks Assay's HTTP contract and can be told to misbehave: the client's other end in its tests.
 
 Faults happen at the wire: a request that is carried out and never answered, a stream that is cut in the middle of a
-row, a 503. Items score `x`, fail when they say `fail`, and are done at once unless the server is `held`.
+row, a 503. Items score `x`, fail when they say `fail` (unless `outcome` is replaced), and are done at once unless the
+server is `held`.
 """
 
 import gzip
@@ -10,7 +11,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from email.parser import BytesParser
 from email.policy import HTTP
@@ -64,7 +65,11 @@ class WireServer(ThreadingHTTPServer):
         self.seen: list[Seen] = []
         self.jobs: dict[str, Stored] = {}
         self.keys: dict[str, str] = {}
-        self.lists: dict[str, list[dict[str, Any]]] = {"queues": [], "devices": [], "workers": [], "scorers": []}
+        names = ("queues", "devices", "workers", "scorers", "profiles", "rewards")
+        self.lists: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+        self.outcome: Callable[[dict[str, Any]], dict[str, Any]] = simulated_outcome
+        """What becomes of an item, beside its index and ids."""
+        self.calibration: dict[str, Any] = {}
         self.ready: dict[str, Any] = {"ready": True, "missing": []}
         self.clock_s = 0.0
         self.events = True
@@ -117,7 +122,7 @@ class WireServer(ThreadingHTTPServer):
         with self.changed:
             start = len(stored.rows)
             for index, item in enumerate(stored.items[start : None if count is None else start + count], start):
-                stored.rows.append(_outcome(index, item))
+                stored.rows.append(_row(index, item, self.outcome(item)))
             stored.view["ok"] = sum(row["valid"] for row in stored.rows)
             stored.view["failed"] = len(stored.rows) - stored.view["ok"]
             if stored.view["failed"]:
@@ -134,23 +139,22 @@ class WireServer(ThreadingHTTPServer):
                     self.settle(stored)
 
 
-def _outcome(index: int, item: dict[str, Any]) -> dict[str, Any]:
-    failed = bool(item.get("fail"))
-    return {
-        "index": index,
-        "id": item.get("id"),
-        "group_id": item.get("group_id"),
-        "status": "failed" if failed else "ok",
-        "score": None if failed else float(item.get("x", 0)),
-        "valid": not failed,
-        "parts": {},
-        "value": None,
-        "error": {"type": "simulated", "message": "It was asked to fail.", "retryable": False} if failed else None,
-        "cached": False,
-        "attempts": 1,
-        "latency_ms": 1.0,
-        "worker": "cpu.node1.0",
-    }
+def simulated_outcome(item: dict[str, Any]) -> dict[str, Any]:
+    return failed("simulated") if item.get("fail") else succeeded(float(item.get("x", 0)))
+
+
+def succeeded(score: float, **parts: float) -> dict[str, Any]:
+    return {"status": "ok", "score": score, "valid": True, "parts": parts, "error": None}
+
+
+def failed(kind: str, **parts: float) -> dict[str, Any]:
+    error = {"type": kind, "message": "It was asked to fail.", "retryable": False}
+    return {"status": "failed", "score": None, "valid": False, "parts": parts, "error": error}
+
+
+def _row(index: int, item: dict[str, Any], outcome: dict[str, Any]) -> dict[str, Any]:
+    known = {"index": index, "id": item.get("id"), "group_id": item.get("group_id"), "value": None, "cached": False}
+    return known | {"attempts": 1, "latency_ms": 1.0, "worker": "cpu.node1.0"} | outcome
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -248,6 +252,8 @@ class _Handler(BaseHTTPRequestHandler):
         with self.server.changed:
             if self.command == "DELETE" and stored.view["state"] == "running":
                 stored.view["state"] = "cancelled"
+                for index, item in list(enumerate(stored.items))[len(stored.rows) :]:
+                    stored.rows.append(_row(index, item, failed("cancelled") | {"status": "cancelled"}))
                 self.server.changed.notify_all()
             if rest == "retry":
                 stored.view |= {"epoch": stored.view["epoch"] + 1, "retried": stored.view["failed"]}
@@ -255,6 +261,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._results(stored)
         elif rest == "events" and self.server.events:
             self._events(stored)
+        elif rest == "calibration" and self.server.calibration:
+            to._json(200, {"job": stored.view["id"], "state": stored.view["state"]} | self.server.calibration)
+        elif rest == "calibration":
+            to._problem(409, "No item of the job has a label.")
         elif rest in ("", "retry", "pause", "resume"):
             to._json(200, stored.view)
         else:

@@ -6,6 +6,7 @@ from typing import Any
 from flask import Response
 from pydantic_core import to_json
 
+from config.settings import DEVELOPMENT_NOTE
 from tasks.jobs.model import Job
 from web.schemas import JOB_FIELDS
 from web.services import services
@@ -24,6 +25,8 @@ def answer(value: Any, status: int = 200) -> Response:
 
 def job_view(job: Job) -> dict[str, Any]:
     view = {name: getattr(job, name) for name in JOB_FIELDS}
+    is_development = job.asks and services().settings.uses_development_api
+    view["notes"] = [DEVELOPMENT_NOTE] if is_development else []
     view["results_url"] = f"/v1/jobs/{job.id}/results"
     view["events_url"] = f"/v1/jobs/{job.id}/events"
     return view

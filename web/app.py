@@ -10,7 +10,27 @@ from tasks.connections import connect
 from tasks.jobs.backlog import Backlog
 from tasks.jobs.core import create_core
 from tasks.jobs.listing import Jobs
-from web import cache, docs, errors, events, fleet, guard, health, jobs, pages, profiles, results, scorers
+from tasks.scoring.model import ScoreSpec
+from web import (
+    cache,
+    calibration,
+    docs,
+    errors,
+    events,
+    fleet,
+    guard,
+    health,
+    inference,
+    jobs,
+    pages,
+    profiles,
+    results,
+    reward_jobs,
+    rewards,
+    scorers,
+    trainers,
+    usage,
+)
 from web.hub import Hub
 from web.quotas import Quotas
 from web.seats import Seats
@@ -19,12 +39,13 @@ from web.tokens import Tokens
 
 
 def create_app(settings: Settings) -> Flask:
-    """Build the application. Connects to nothing: Redis may come up later."""
+    """Build the application. Connects to nothing: Redis may come up later. Raises SettingsError."""
     app = Flask(__name__)
     app.json.sort_keys = False  # type: ignore[attr-defined]  # the default provider has it; its base class does not say
     app.url_map.merge_slashes = False  # a wrong path is wrong, not redirected
     celery = create_celery(settings)
     core = create_core(settings, celery)
+    named = rewards.usable_rewards(settings, core.kinds)
     app.extensions["assay"] = Services(
         settings=settings,
         state=core.state,
@@ -39,9 +60,16 @@ def create_app(settings: Settings) -> Flask:
         quotas=Quotas(core.state),
         hub=Hub(core.state),
         seats=Seats(settings.web_threads),
+        rewards=named,
+        reward_parts={each.name: rewards.part_names(ScoreSpec.model_validate(each.spec)) for each in named},
+        reward_door=reward_jobs.create_door(core),
     )
     guard.init_app(app)
     errors.init_app(app)
-    for module in (health, jobs, results, events, fleet, cache, scorers, profiles, pages, docs):
+    api = (
+        health, jobs, results, inference, calibration, events, fleet, cache, scorers, profiles, rewards, trainers,
+        usage,
+    )  # fmt: skip
+    for module in (*api, pages, docs):
         app.register_blueprint(module.blueprint)
     return app

@@ -28,7 +28,8 @@ DRAIN_S = 5.0
 
 
 def drain() -> None:
-    """Read what is left of a refused body: most clients do not look at the answer before they have sent all of it."""
+    """Read what is left of a body that was refused, or of which only the first items are wanted: most clients do not
+    look at the answer before they have sent all of it."""
     deadline, left = time.monotonic() + DRAIN_S, DRAIN_BYTES
     if request.content_length is None and not request.environ.get("wsgi.input_terminated"):
         return

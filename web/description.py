@@ -13,6 +13,9 @@ from web.schemas import NoQuery
 ViewT = TypeVar("ViewT", bound=Callable[..., object])
 QueryT = TypeVar("QueryT", bound=BaseModel)
 
+#: What pydantic calls some branches of a union, in the path of a mistake.
+_BRANCHES = ("Fill", "function-before", "str", "messages")
+
 #: A model, or a media type for a body that no model describes.
 Content = type[BaseModel] | str
 
@@ -76,7 +79,7 @@ def invalid(error: ValidationError, where: str = "") -> InvalidRequest:
     path = where
     for part in first["loc"]:
         # Branches of a union have names that no client knows.
-        if isinstance(part, str) and ("[" in part or part in ("Fill", "function-before")):
+        if isinstance(part, str) and ("[" in part or part in _BRANCHES):
             continue
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
     message = first["msg"].removeprefix("Value error, ")

@@ -9,6 +9,7 @@ from werkzeug.exceptions import HTTPException
 
 from config.profiles import UnknownProfile
 from config.queues import UnknownQueue
+from config.rewards import UnknownReward
 from tasks.connections import explain, redact
 from tasks.errors import (
     AssayError,
@@ -37,6 +38,7 @@ TABLE: tuple[tuple[type[Exception], int, str, str], ...] = (
     (UnknownJob, 404, "unknown_job", "Unknown job"),
     (UnknownQueue, 404, "unknown_queue", "Unknown queue"),
     (UnknownProfile, 404, "unknown_profile", "Unknown profile"),
+    (UnknownReward, 422, "unknown_reward", "Unknown reward"),
     (Conflict, 409, "conflict", "Conflict"),
     (BacklogFull, 503, "backlog_full", "Too much waits"),
     (StorageNotShared, 503, "storage_not_shared", "Storage not shared"),
@@ -70,6 +72,7 @@ def init_app(app: Flask) -> None:
     app.register_error_handler(AssayError, _known)
     app.register_error_handler(UnknownQueue, _known)
     app.register_error_handler(UnknownProfile, _known)
+    app.register_error_handler(UnknownReward, _known)
     app.register_error_handler(RedisError, _redis_error)
     app.register_error_handler(Exception, _unexpected)
 

@@ -3,7 +3,6 @@
 `web/hub.py` reads for all who watch; here is what one of them is told.
 """
 
-import select
 import socket
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from web.hub import Event, order
 from web.jobs import find
 from web.refusal import Refused
 from web.services import Services, services
+from web.waiting import is_gone
 
 blueprint = Blueprint("events", __name__, url_prefix="/v1/jobs")
 
@@ -114,7 +114,8 @@ class _Stream:
             self._shared.hub.close(watch)
 
     def _goes_on(self) -> bool:
-        return not (self._ended or _is_gone(self._client)) and self._shared.seats.is_serving()
+        # Without the look at the client its thread would be kept until the next ping fails.
+        return not (self._ended or is_gone(self._client)) and self._shared.seats.is_serving()
 
     def _kept(self) -> Iterator[bytes]:
         while page := self._shared.state.xrange(self._key, min=f"({self._last}", count=PAGE):
@@ -141,15 +142,3 @@ class _Stream:
 def _format(kind: str, data: dict[str, Any], name: str = "") -> bytes:
     head = f"id: {name}\n" if name else ""
     return f"{head}event: {kind}\ndata: ".encode() + encode(data) + b"\n\n"
-
-
-def _is_gone(client: socket.socket | None) -> bool:
-    """Whether the client has closed its side. Without this its thread would be kept until the next ping fails."""
-    if client is None:
-        return False
-    try:
-        look = select.poll()  # select() knows only the first 1,024 descriptors
-        look.register(client, select.POLLIN)
-        return bool(look.poll(0)) and client.recv(1, socket.MSG_PEEK) == b""
-    except (OSError, ValueError):
-        return True

@@ -82,7 +82,8 @@ def device_rows() -> list[dict[str, Any]]:
             "devices": worker.devices,
             "state": worker.state,
             "busy": worker.active > 0,
-            "models": worker.models,
+            "models": [_short(model) for model in worker.models],
+            "loading": _short(worker.loading),
         }
         for worker in services().registry.workers()
         if worker.pool == "device"
@@ -123,3 +124,8 @@ def _change(queue: str, action: Action, rows: list[dict[str, Any]]) -> Response:
     else:
         core.pause_queue(queue, draining=action == "drain")
     return answer(row | {"mode": {"pause": "paused", "drain": "draining", "resume": "open"}[action]})
+
+
+def _short(model: str) -> str:
+    """A model's name; where its folder lies is nobody's business."""
+    return model.rpartition("/")[2] if model.startswith("/") else model

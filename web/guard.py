@@ -10,6 +10,8 @@ from web.tokens import Token
 
 #: What load balancers and containers ask without a token.
 OPEN = ("/health", "/ready")
+#: What trainers call that cannot set a header: these take the token in the query too.
+TRAINERS = ("/get_reward", "/rm", "/verify")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 #: Seconds a client may take to send or accept the next bytes.
 CLIENT_TIMEOUT_S = 60.0
@@ -52,17 +54,27 @@ def _check() -> None:
         _refuse_other_sites()
 
 
+def _secret() -> str | None:
+    given = request.authorization
+    if given is None:
+        return request.args.get("token") if request.path in TRAINERS else None
+    if given.type == "bearer":
+        return given.token
+    # A browser cannot send a bearer token by itself: it may give the token as the password of any user. A URL such as
+    # http://TOKEN@host comes as a user without a password.
+    return given.password or given.username
+
+
 def _authenticated() -> Token:
-    tokens, given = services().tokens, request.authorization
-    # A browser cannot send a bearer token by itself: it may give the token as the password of any user.
-    secret = given.token if given and given.type == "bearer" else given.password if given else None
+    tokens, secret = services().tokens, _secret()
     found = tokens.find(secret) if tokens and secret else None
     if found is None:
         wants_page = request.accept_mimetypes.best_match(["application/json", "text/html"]) == "text/html"
         challenge = 'Basic realm="Assay: any user, a token as the password"' if wants_page else 'Bearer realm="Assay"'
         detail = "This token is not known" if secret else "A token is needed"
+        ways = ", http://TOKEN@host, or ?token=TOKEN" if request.path in TRAINERS else ""
         raise Refused(
-            401, "unauthorized", "Unauthorized", f"{detail}: send the header `Authorization: Bearer TOKEN`.",
+            401, "unauthorized", "Unauthorized", f"{detail}: send the header `Authorization: Bearer TOKEN`{ways}.",
             "Authorization", {"WWW-Authenticate": challenge},
         )  # fmt: skip
     return found
@@ -90,7 +102,7 @@ def _refuse_other_sites() -> None:
 
 
 def _finish(response: Response) -> Response:
-    if response.status_code >= 400 and request.method not in SAFE_METHODS:
+    if request.method not in SAFE_METHODS:
         drain()
     response.headers.update(_HEADERS)
     is_page = response.mimetype in ("text/html", "text/css", "text/javascript", "image/svg+xml")

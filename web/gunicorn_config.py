@@ -8,12 +8,16 @@ sys.path.insert(0, os.getcwd())
 
 from config.logging import logging_config
 from config.settings import SettingsError, load_settings
+from tasks.app import create_celery
+from tasks.jobs.core import create_core
+from web.rewards import usable_rewards
 from web.tokens import Tokens
 
 try:
     settings = load_settings()
     if settings.tokens_file:
         Tokens(settings.tokens_file)
+    usable_rewards(settings, create_core(settings, create_celery(settings)).kinds)
 except SettingsError as error:
     print(error, file=sys.stderr)
     sys.exit(78)
@@ -31,6 +35,8 @@ worker_connections = threads + 1000
 # The request around a JSONL body is in the query. A longer one belongs into a multipart body.
 limit_request_line = 8190
 logconfig_dict = logging_config("web", settings.log_level)
+# Where an access log is asked for: without the query (r, q), the user (u) and the Referer (f), which may hold a token.
+access_log_format = '%(h)s %(t)s "%(m)s %(U)s %(H)s" %(s)s %(b)s %(M)s ms "%(a)s"'
 # In memory: a heartbeat file on a slow disk blocks the worker.
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None
 control_socket_disable = True

@@ -1,7 +1,6 @@
 """Jobs: submit, list, look, cancel, retry, pause and resume."""
 
 import re
-import time
 
 from flask import Blueprint, Response
 
@@ -12,11 +11,9 @@ from web.answers import MOST_ROWS, answer, encode, job_view, rows, with_rows
 from web.description import described, read_query
 from web.schemas import JobAnswer, JobPage, JobView, LinesQuery, ListQuery, RetriedJob
 from web.services import services
+from web.waiting import wait
 
 blueprint = Blueprint("jobs", __name__, url_prefix="/v1/jobs")
-
-#: Seconds after which one who waits looks whether this process is to stop.
-LOOK_S = 2.0
 
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -89,15 +86,11 @@ def resume(job_id: str) -> Response:
 
 def _wait(job_id: str, seconds: float) -> Job:
     """The job when it is over, or when the time is up. Where too many wait already, nobody waits."""
-    seats, deadline = services().seats, time.monotonic() + seconds
+    seats = services().seats
     if not seconds or not seats.take():
         return services().core.store.job(job_id)
     try:
-        while True:
-            left_s = deadline - time.monotonic()
-            job = services().core.results.wait(job_id, min(left_s, LOOK_S))
-            if not job.is_active or left_s <= LOOK_S or not seats.is_serving():
-                return job
+        return wait(job_id, seconds)
     finally:
         seats.give_back()
 

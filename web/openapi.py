@@ -11,6 +11,7 @@ from werkzeug.routing import Rule
 
 from tasks.jobs.model import JobHead, JobRequest
 from web.description import Content, Description, description_of
+from web.item_urls import JobByUrl
 from web.schemas import Problem
 
 #: Routes for people and tools, which are not part of the API.
@@ -114,7 +115,8 @@ def _answer(status: int, contents: tuple[Content, ...]) -> dict[str, Any]:
 
 def _content(content: Content) -> tuple[str, dict[str, Any]]:
     if isinstance(content, str):
-        return content, {"schema": {"type": "string"}}
+        # Of a stream of events a schema would describe each of them, not the text.
+        return content, {} if content == "text/event-stream" else {"schema": {"type": "string"}}
     return "application/json", {"schema": PydanticSchema(schema_class=content)}
 
 
@@ -124,7 +126,9 @@ def _body() -> dict[str, Any]:
         "required": True,
         "description": "May be packed: `Content-Encoding: gzip` or `zstd`.",
         "content": {
-            "application/json": {"schema": PydanticSchema(schema_class=JobRequest)},
+            "application/json": {
+                "schema": {"anyOf": [PydanticSchema(schema_class=each) for each in (JobRequest, JobByUrl)]}
+            },
             "application/x-ndjson": {"schema": lines},
             "multipart/form-data": {
                 "schema": {

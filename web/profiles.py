@@ -1,15 +1,12 @@
 """The outside APIs that jobs may name: what they may take, what they are doing, and changing the former at once."""
 
-from flask import Blueprint, Response, request
-from pydantic import ValidationError
+from flask import Blueprint, Response
 
 from web.answers import answer
-from web.bodies import Body
 from web.description import described
-from web.refusal import Refused
+from web.json_bodies import read_json
 from web.schemas import LimitChange, ProfileList, ProfileView
 from web.services import services
-from web.submission import JSON, unreadable
 
 blueprint = Blueprint("profiles", __name__, url_prefix="/v1/profiles")
 
@@ -35,11 +32,6 @@ def look(profile: str) -> Response:
 )
 def change(profile: str) -> Response:
     services().board.view(profile)  # what is not there cannot be changed, whatever the body says
-    if request.mimetype != JSON:
-        raise Refused(415, "content_type", "Unknown content type", f"Send the change as {JSON}.", "Content-Type")
-    try:
-        asked = LimitChange.model_validate_json(Body(services().settings.max_body_mb * 1e6, "max_body_mb").whole())
-    except ValidationError as error:
-        raise unreadable(error) from error
+    asked, _ = read_json(LimitChange)
     services().board.change(profile, asked.model_dump(include=asked.model_fields_set))
     return answer(services().board.view(profile))

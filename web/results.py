@@ -31,7 +31,7 @@ def results(job_id: str) -> Response:
     query, job = read_query(ResultQuery), find(job_id)
     if request.accept_mimetypes.best_match(["application/json", *ALSO_LINES]) in ALSO_LINES:
         stop = None if query.limit is None else query.start + query.limit
-        return Response(_begun(services().core.results.lines(job, query.start, stop)), mimetype=LINES)
+        return Response(begun(services().core.results.lines(job, query.start, stop)), mimetype=LINES)
     limit = query.limit or PAGE
     if limit > MOST_ROWS:
         raise too_large(f"limit: a page has at most {MOST_ROWS} rows; for more, ask for {LINES} in Accept.", "limit")
@@ -40,6 +40,6 @@ def results(job_id: str) -> Response:
     return with_rows(head, rows(job, query.start, stop))
 
 
-def _begun(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def begun(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """The same, with its first piece read already: what fails at once is answered, not cut off."""
     return chain([next(pieces, b"")], pieces)

@@ -27,7 +27,7 @@ class Row(Wire):
     """The outcome of one item."""
 
     index: int
-    id: str | None
+    id: str | int | None
     group_id: str | None
     status: Status
     score: float | None = Field(description="For a failed item what `on_error` of the request says.")
@@ -44,6 +44,13 @@ class Row(Wire):
 class WorkerShare(Wire):
     items: int
     seconds: float
+
+
+class UsageView(Wire):
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost: dict[str, float] = Field(description="By currency.")
 
 
 class JobView(Wire):
@@ -67,6 +74,8 @@ class JobView(Wire):
     metadata: dict[str, JsonValue]
     rate: float | None = Field(description="Items per second.")
     eta_s: float | None
+    usage: UsageView | None = Field(description="What outside APIs did for it; null when it asks none.")
+    notes: list[str] = Field(description="What one should know of its results, such as that a development API judged.")
     results_url: str
     events_url: str
 
@@ -91,6 +100,64 @@ class ResultPage(Wire):
     total: int | None
     results: list[Row]
     next: int | None = Field(description="The `start` of the next page; null after the last.")
+
+
+class PositionBias(Wire):
+    first_wins: float | None = Field(description="Share of decided verdicts for the one shown first; 0.5 is no bias.")
+    verdicts: int = Field(description="Decided verdicts of pairs.")
+    orders_disagree: float | None = Field(description="Share of pairs whose two orders name different winners.")
+
+
+class LengthBias(Wire):
+    with_score: float | None = Field(description="Rank correlation of the response's length with its score.")
+    with_error: float | None = Field(description="The same with score minus label: the judge's own leaning.")
+
+
+class CalibrationView(Wire):
+    """A judge's scores beside people's labels. What is not defined, such as the correlation of a constant, is null."""
+
+    job: str
+    state: State = Field(description="Before the job has ended, this is of the items that have an outcome.")
+    total: int
+    pending: int = Field(description="Items without an outcome, which are left out.")
+    n: int = Field(description="Items with score and label, which are compared.")
+    without_score: int = Field(description="Items that failed.")
+    without_label: int
+    off_scale: int = Field(description="Items whose label has no place on the scale.")
+    agreement: float | None = Field(description="Share of scores equal to their label, in the steps of the scale.")
+    kappa: float | None = Field(description="Cohen's.")
+    weighted_kappa: float | None = Field(description="The same, by the square of how far they lie apart.")
+    pearson: float | None
+    spearman: float | None
+    mean_error: float | None = Field(description="Score minus label.")
+    position: PositionBias
+    length: LengthBias
+
+
+class InferenceShare(Wire):
+    """What one worker did in an inference job, or all."""
+
+    contexts: int = Field(description="Rows that have an outcome.")
+    successes: int
+    errors: int
+    success_rate: float | None
+    cached: int
+    average_inference_time: float | None = Field(description="Seconds of a row that was computed.")
+    prompt_tokens: int
+    completion_tokens: int
+    tokens_per_s: float | None = Field(description="Tokens of answers for each second that the worker, or job, took.")
+    close_calls: int = Field(description="Rows whose answer another batch might have changed; 0 in float32 on a CPU.")
+    reasons: dict[str, int] = Field(description="Failed rows by error type.")
+
+
+class WorkerStatistics(InferenceShare):
+    worker: str
+    worker_rank: int | None
+
+
+class StatisticsView(Wire):
+    workers: list[WorkerStatistics]
+    total: InferenceShare = Field(description="Rows that came from the cache before anybody worked are here only.")
 
 
 class Problem(Wire):
@@ -122,7 +189,8 @@ class DeviceView(Wire):
     devices: list[str]
     state: str
     busy: bool
-    models: list[str]
+    models: list[str] = Field(description="That its process holds.")
+    loading: str = Field(description="The model that is being loaded; empty: none.")
     mode: Literal["open", "paused", "draining"]
 
 
@@ -158,7 +226,7 @@ class StageExplanation(Wire):
 class Explanation(Wire):
     job: str
     index: int
-    id: str | None
+    id: str | int | None
     cached: bool
     stages: list[StageExplanation]
 
@@ -185,15 +253,9 @@ class CircuitView(Wire):
     wait_s: float = Field(description="Seconds until a call may try again.")
 
 
-class UsageView(Wire):
-    calls: int
-    prompt_tokens: int
-    completion_tokens: int
-    cost: dict[str, float] = Field(description="By currency.")
-
-
 class ProfileView(Wire):
     name: str
+    host: str = Field(description="Of its URL, with the port unless that goes without saying.")
     models: list[str]
     limits: Limits = Field(description="In force.")
     changed: list[str] = Field(description="Limits that were set over HTTP and go before the profile's own.")
@@ -208,6 +270,14 @@ class ProfileView(Wire):
 
 class ProfileList(Wire):
     profiles: list[ProfileView]
+
+
+class UsageOfDay(Wire):
+    day: str
+    profiles: dict[str, UsageView]
+    tokens: dict[str, UsageView] = Field(
+        description="By name of the bearer token whose jobs asked; empty without tokens."
+    )
 
 
 class LimitChange(Wire):
@@ -256,6 +326,10 @@ class LinesQuery(WaitQuery):
     metadata: Json[dict[str, JsonValue]] | None = Field(None, description="JSON.")
 
 
+class UsageQuery(Wire):
+    day: str | None = Field(None, pattern=r"^\d{4}-\d{2}-\d{2}$", description="A day in UTC; today by default.")
+
+
 class ListQuery(Wire):
     kind: str | None = None
     state: State | None = None
@@ -282,5 +356,10 @@ class ResultQuery(Wire):
     )
 
 
+class OutputQuery(Wire):
+    start: int = Field(0, ge=0, le=2**53, description="Index of the first row.")
+    rank: int | None = Field(None, ge=0, le=2**31, description="Only rows that the worker of this rank answered.")
+
+
 #: The fields of a job's view that the job itself has.
-JOB_FIELDS = tuple(name for name in JobView.model_fields if not name.endswith("_url"))
+JOB_FIELDS = tuple(name for name in JobView.model_fields if name != "notes" and not name.endswith("_url"))

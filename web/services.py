@@ -1,17 +1,20 @@
 """What the views share: built once by the factory, reached through `services()`."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from flask import current_app
 from redis import Redis
 
+from config.rewards import Rewards
 from config.settings import Settings
 from tasks.apis.board import Board
 from tasks.app import AssayCelery
 from tasks.jobs.backlog import Backlog
 from tasks.jobs.core import JobCore
 from tasks.jobs.listing import Jobs
+from tasks.jobs.submit import Door
 from tasks.registry import Registry
 from web.hub import Hub
 from web.quotas import Quotas
@@ -35,6 +38,11 @@ class Services:
     quotas: Quotas
     hub: Hub
     seats: Seats
+    rewards: Rewards
+    reward_parts: Mapping[str, Sequence[str]]
+    """The parts of each named reward."""
+    reward_door: Door
+    """By which the jobs of trainers come in."""
 
 
 def services() -> Services:

@@ -52,6 +52,9 @@ class Tokens:
                 found = token
         return found
 
+    def names(self) -> list[str]:
+        return [token.name for token in self._current()]
+
     def _current(self) -> tuple[Token, ...]:
         if (stamp := _stamp(self._path)) != self._stamp:
             with self._lock:

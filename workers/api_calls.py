@@ -18,7 +18,7 @@ from config import keys
 from config.profiles import Profile, Profiles, UnknownProfile
 from config.settings import SettingsError
 from tasks.apis.call import ApiCall, ApiReply
-from tasks.apis.chat import body_of, estimate_tokens
+from tasks.apis.chat import body_of, estimate_tokens, left_out
 from tasks.apis.limiter import Limiter
 from tasks.apis.retry import MOST_LIMITED, Failure, Lesson, backoff_s
 from tasks.apis.turn import CircuitOpen, Ended, Spent
@@ -30,14 +30,18 @@ log = logging.getLogger(__name__)
 
 #: Seconds it is remembered what a model cannot take, and in this process before it looks again.
 LESSON_S, LOOK_S = 86400, 60.0
-
-
+#: Seconds of an open circuit that a call waits for where it is, though it may rest.
+WAITED_S = 1.0
 #: Connections to Redis of one process's calls: one for each profile in use, and some to spare.
 REDIS_CONNECTIONS = 16
 
 
 class ApiCalls:
-    def __init__(self, profiles: Profiles, redis_url: str, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, profiles: Profiles, redis_url: str, environment: Mapping[str, str] = os.environ, holder: str = ""
+    ) -> None:
+        """`holder`: a name that no other live process has, but the one that takes its place has again: then the places
+        of a process that was killed are free when the next one asks."""
         self._profiles, self._redis_url, self._environment = profiles, redis_url, environment
         # A pool that waits: whatever thousands of calls do at the same moment takes a few connections.
         pool = BlockingConnectionPool.from_url(
@@ -45,7 +49,7 @@ class ApiCalls:
             socket_timeout=COMMAND_TIMEOUT_S, socket_connect_timeout=COMMAND_TIMEOUT_S, health_check_interval=30,
         )  # fmt: skip
         self._state = Redis.from_pool(pool)
-        self._limiter = Limiter(self._state)
+        self._limiter = Limiter(self._state, holder)
         self._clients: dict[str, ApiClient] = {}
         self._looking = asyncio.Lock()
         self._lessons: dict[tuple[str, str], tuple[frozenset[Lesson], float]] = {}
@@ -69,10 +73,12 @@ class ApiCalls:
         names, reasons = [call.profile], list[str]()
         while True:
             profile = self._profile(names[-1])
-            attempt = _Attempt(self, call, profile, until)
+            attempt = _Attempt(self, call, profile, until, is_fallback=len(names) > 1)
             try:
                 reply = await attempt.run()
                 return replace(reply, latency_s=time.monotonic() - began)
+            except CircuitOpen:
+                raise
             except (ApiUnavailable, ApiTimeout) as error:
                 reasons.append(f"{profile.name}: {error}")
                 if not profile.fallback or (until is not None and time.monotonic() >= until):
@@ -128,9 +134,11 @@ class ApiCalls:
 class _Attempt:
     """All tries of one call at one profile."""
 
-    def __init__(self, calls: ApiCalls, call: ApiCall, profile: Profile, until: float | None) -> None:
+    def __init__(
+        self, calls: ApiCalls, call: ApiCall, profile: Profile, until: float | None, is_fallback: bool
+    ) -> None:
         self._calls, self._call, self._profile, self._until = calls, call, profile, until
-        is_fallback = call.profile != profile.name
+        self._answers_as = profile.name if is_fallback else call.profile  # which may be a URL
         named = call.model if not is_fallback or call.model in profile.models else ""
         self._model = named or profile.models[0]
         self._retries = profile.max_retries if call.max_retries is None else call.max_retries
@@ -154,6 +162,8 @@ class _Attempt:
                     except TryFailed as error:
                         last = error.failure
                     except CircuitOpen as error:
+                        if self._call.may_rest and not self._profile.fallback and error.wait_s > WAITED_S:
+                            raise
                         last = Failure("server", str(error))
                         self._give_up_if_done(last, may_wait=not self._profile.fallback)
                         await asyncio.sleep(error.wait_s * (1 + 0.1 * random.random()))
@@ -201,7 +211,7 @@ class _Attempt:
         try:
             answered = await client.ask(body, self._timeout_s)
             ended, used, reply = self._settled(answered)
-            return reply
+            return replace(reply, left_out=left_out(call, body))
         except TryFailed as error:
             failure = error.failure
             is_limit = failure.kind in ("limited", "exhausted")
@@ -221,7 +231,7 @@ class _Attempt:
         spent = Spent(reply.prompt_tokens, reply.completion_tokens, cost, call.job, call.token)
         ended = Ended(ok=True, retry_after_s=answered.exhausted_for_s, spent=spent)
         told = replace(
-            reply, model=reply.model or self._model, profile=self._profile.name, tries=self._tries,
+            reply, model=reply.model or self._model, profile=self._answers_as, tries=self._tries,
             cost=None if cost is None else cost / 1e9,
         )  # fmt: skip
         return ended, used or self._tokens, told

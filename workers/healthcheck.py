@@ -1,6 +1,7 @@
 """`python -m workers.healthcheck POOL`: exit 0 when this host has a live worker of that pool. For containers."""
 
 import argparse
+import os
 import sys
 import urllib.request
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from tasks.connections import connect, explained
 from tasks.errors import AssayError
 from tasks.registry import Registry
 from workers.launch import POOLS
+from workers.policy_servers.health import listen
 
 
 def is_healthy(settings: Settings, pool: str) -> bool:
@@ -17,6 +19,8 @@ def is_healthy(settings: Settings, pool: str) -> bool:
         host = "127.0.0.1" if settings.flower_host == "0.0.0.0" else settings.flower_host
         with urllib.request.urlopen(f"http://{host}:{settings.flower_port}/healthcheck", timeout=5) as reply:
             return bool(reply.status == 200)
+    if pool == "policies":
+        return listen(settings, os.environ)
     with explained(settings.redis_url):
         workers = Registry(connect(settings.redis_url), settings.heartbeat_ttl_s).workers()
     return any(worker.pool == pool and worker.node == settings.node and worker.state == "ready" for worker in workers)

@@ -4,6 +4,7 @@ python -m workers.launch device            one worker per device slot, each pinn
 python -m workers.launch device --slot 3   only that slot
 python -m workers.launch api | cpu         as many workers as queued work asks for, within the settings' bounds
 python -m workers.launch beat | flower     one process
+python -m workers.launch policies          one policy server per device slot, each pinned like its worker
 """
 
 import argparse
@@ -25,12 +26,13 @@ from tasks.jobs.core import create_core
 from tasks.registry import Pool
 from workers.devices import PinnedSlot, take_inventory
 from workers.main import worker_name
+from workers.policy_servers.keeper import keep_policy_servers
 from workers.scaling import Bounds, Scaler, Start, Stop
 from workers.supervision import EXIT_MISCONFIGURED, EXIT_NAME_TAKEN, Command, Supervisor
 
 log = logging.getLogger("workers.launch")
 
-POOLS = ("device", "api", "cpu", "beat", "flower")
+POOLS = ("device", "api", "cpu", "beat", "flower", "policies")
 #: Seconds between two looks at the queue when deciding on the number of workers.
 SCALE_INTERVAL_S = 1.0
 
@@ -174,6 +176,9 @@ class Launcher:
 
 def run(settings: Settings, pool: str, slots: Sequence[int], supervisor: Supervisor) -> int:
     supervisor.handle_signals(pass_on=[signal.SIGUSR1] if pool in ("device", "api", "cpu") else [])
+    if pool == "policies":  # they know nothing of Redis
+        keep_policy_servers(settings, take_inventory(settings, os.environ).slots, supervisor)
+        return max(supervisor.failed.values(), default=0)
     for url in dict.fromkeys((settings.redis_url, settings.broker_url)):
         if url.startswith("redis") and not wait_for_redis(url, supervisor.pause):
             return 0

@@ -12,6 +12,8 @@ T = TypeVar("T")
 
 #: Seconds between two looks at whether the work is still wanted.
 LOOK_S = 0.25
+#: Seconds that what still runs may take to end when the loop is stopped.
+STOP_S = 5.0
 #: Results that come within this of each other are handed on together: each page is a commit.
 PAGE_S = 0.02
 
@@ -22,19 +24,24 @@ class Loop:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._pid = 0
 
     def get(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():
                 self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
-                threading.Thread(target=_run, args=(self._loop,), name="asyncio", daemon=True).start()
+                self._thread = threading.Thread(target=_run, args=(self._loop,), name="asyncio", daemon=True)
+                self._thread.start()
             return self._loop
 
     def stop(self) -> None:
-        """End it, if it runs here."""
-        if self._loop and self._pid == os.getpid():
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        """End it, if it runs here; what still runs on it is cancelled."""
+        with self._lock:
+            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+        if loop and thread and self._pid == os.getpid():
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(STOP_S)
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         future = asyncio.run_coroutine_threadsafe(work, self.get())
@@ -89,7 +96,14 @@ class Loop:
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()
+    loop.run_until_complete(_end_the_rest())
     loop.close()
+
+
+async def _end_the_rest() -> None:
+    left = list(asyncio.all_tasks() - {asyncio.current_task()})
+    _cancel(left)
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 def _drain(queue: "SimpleQueue[T]", wait_s: float) -> list[T]:

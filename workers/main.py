@@ -39,6 +39,8 @@ from workers.watch import Watch
 
 log = logging.getLogger("workers.main")
 
+#: By how much API workers stand back on a busy host: a call waits for an API anyway, a device must not wait for them.
+API_NICENESS = 5
 #: Distributions whose versions a worker reports.
 _REPORTED = ("celery", "redis", "torch", "transformers")
 
@@ -186,12 +188,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     app = create_celery(settings, worker.queues)
     core = create_core(settings, app)
-    app.runtime = ProcessRuntime(worker, core, profiles)
+    runtime = app.runtime = ProcessRuntime(worker, core, profiles)
+    if worker.pool == "api":
+        os.nice(API_NICENESS)
+        runtime.prepare()
     presence.start()
     try:
         return run_beat(app, settings, presence) if worker.pool == "beat" else run_worker(app, worker, presence, core)
     finally:
         presence.leave()
+        runtime.close()  # in a prefork parent there is nothing: its child ends with the system's help
 
 
 def warn_of_missing_keys(profiles: Profiles) -> None:

@@ -3,27 +3,39 @@
 All is built on first use, in the process that uses it: a prefork child must not inherit a loop or a socket.
 """
 
+import logging
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis import Redis
+from redis.exceptions import RedisError
 
 from config.profiles import Profiles
 from tasks.apis.call import Ask
+from tasks.inference.engine import Engine
 from tasks.jobs.core import JobCore
 from tasks.jobs.run import Runner
-from tasks.registry import Worker
+from tasks.registry import MODELS_TOLD_S, Worker
 from workers.loop import Loop
 
 if TYPE_CHECKING:
     from workers.api_calls import ApiCalls
+    from workers.engines.engine import TransformersEngine
+    from workers.engines.residents import Holdings
 
+log = logging.getLogger(__name__)
+
+log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+#: Seconds that connections may take to be closed: a worker that ends must not wait for a Redis that is gone.
+CLOSE_S = 5.0
 
 
 class ProcessRuntime:
-    """Implements tasks.runtime.Runtime and Calls."""
+    """Implements tasks.runtime.Runtime and Means."""
 
     def __init__(self, worker: Worker, core: JobCore, profiles: Profiles | None = None) -> None:
         self.worker = worker.name
@@ -33,6 +45,8 @@ class ProcessRuntime:
         self._profiles = profiles or Profiles()
         self._runner: Runner | None = None
         self._calls: ApiCalls | None = None
+        self._engine: TransformersEngine | None = None
+        self._told_at = 0.0
         self._lock = threading.Lock()
         self._loop = Loop()
 
@@ -43,14 +57,43 @@ class ProcessRuntime:
         return self._runner
 
     @property
+    def engine(self) -> Engine | None:
+        """Made on first use, in the process that computes: neither launcher nor parent touches a device."""
+        if self._worker.pool != "device":
+            return None
+        with self._lock:
+            if self._engine is None:
+                # torch takes seconds to import, and few processes need it.
+                from workers.engines.engine import EngineOptions, TransformersEngine
+
+                settings = self._core.settings
+                memory = int(settings.model_memory_gb * 1e9) if settings.model_memory_gb else None
+                options = EngineOptions({}, settings.hub_offline, memory_bytes=memory)
+                self._engine = TransformersEngine(options, self._tell_models)
+            elif time.monotonic() - self._told_at > MODELS_TOLD_S:
+                self._tell_models(self._engine.holdings)
+            return self._engine
+
+    def _tell_models(self, holdings: "Holdings") -> None:
+        self._told_at = time.monotonic()
+        try:
+            self._core.registry.tell_models(self._worker, holdings.loaded, holdings.loading)
+        except RedisError as error:  # it is told again; work does not wait for it
+            log.warning("cannot tell which models are here: %s", error)
+
+    @property
     def ask(self) -> Ask:
         """Calls of outside APIs; to be awaited on the loop of `run_async`."""
         with self._lock:
             if self._calls is None:
                 from workers.api_calls import ApiCalls  # the SDK takes a second to import, and few processes need it
 
-                self._calls = ApiCalls(self._profiles, self._core.settings.redis_url)
+                self._calls = ApiCalls(self._profiles, self._core.settings.redis_url, holder=self.worker)
             return self._calls
+
+    def prepare(self) -> None:
+        """Get ready to call APIs while the worker starts: the first job is not to wait for an import."""
+        threading.Thread(target=lambda: self.ask, name="prepare", daemon=True).start()
 
     def run_async(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         return self._loop.run(work, timeout_s)
@@ -61,7 +104,12 @@ class ProcessRuntime:
         return self._loop.run_each(work, is_cancelled)
 
     def close(self) -> None:
-        """End connections and loop; a worker that ends lets the system do that."""
-        if self._calls:
-            self.run_async(self._calls.close(), 5)
+        """End connections and loop. No task may run any more."""
+        with self._lock:
+            calls, self._calls = self._calls, None
+        if calls:
+            try:
+                self.run_async(calls.close(), CLOSE_S)
+            except TimeoutError:
+                log.warning("connections to APIs were not closed within %g s; the system closes them", CLOSE_S)
         self._loop.stop()

@@ -108,6 +108,12 @@ class Supervisor:
         child.stopping = True
         _signal(child, signal.SIGTERM)
 
+    def kill(self, name: str) -> None:
+        """End one child that is of no more use, with all below it. It is started again like any that died."""
+        child = self._children[name]
+        if child.process and child.process.poll() is None:
+            _kill_group(child)
+
     def run(self, tick: Callable[[], None] | None = None) -> None:
         """Watch until told to stop, then stop all children. Calls `tick` about twice a second.
 

@@ -1,6 +1,7 @@
 """`make up`: the whole system on this machine. Starts Redis if none is given, then every line of the Procfile.
 
-Says where things are once each of them has answered. Ctrl-C stops all of it.
+Says where things are once each of them has answered. Ctrl-C stops all of it. With `--run` it is up for one command
+(`workers/one_command.py`).
 """
 
 import errno
@@ -14,7 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -25,7 +26,10 @@ from tasks.connections import connect, explained, redact, wait_for_redis
 from tasks.errors import AssayError, Permanent
 from tasks.probe import read_probe, send_probe
 from tasks.registry import Registry
+from workers.devices import take_inventory
 from workers.embedded_redis import EmbeddedRedis, RedisServerMissing, Role, free_port
+from workers.policies.address import Address
+from workers.policy_servers.servers import server_urls
 from workers.supervision import EXIT_MISCONFIGURED, Command, Supervisor
 
 log = logging.getLogger("workers.up")
@@ -33,8 +37,9 @@ log = logging.getLogger("workers.up")
 #: Seconds between two looks at what is not ready yet, and between two lines that say what that is.
 LOOK_S = 1.0
 SAY_S = 30.0
-#: The Procfile's line that is left out when an API is configured.
+#: The Procfile's lines that are left out when an API is configured, and when policy servers are given.
 JUDGE = "judge"
+POLICIES = "policies"
 
 
 def read_procfile(path: Path) -> list[Command]:
@@ -79,10 +84,13 @@ def require_free_port(host: str, port: int, variable: str) -> None:
 
 
 class Readiness:
-    """What has not answered yet."""
+    """What has not answered yet, of the processes of these names."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, started: Collection[str], policies: Sequence[str] = ()) -> None:
+        """`policies`: URLs of the policy servers that are waited for."""
+        self._started = started
         self._settings = settings
+        self._policies = policies
         self._app = create_celery(settings)
         self._state = connect(settings.redis_url)
         self._registry = Registry(self._state, settings.heartbeat_ttl_s)
@@ -92,19 +100,19 @@ class Readiness:
     def missing(self) -> list[str]:
         settings = self._settings
         waiting = []
-        places = {
-            "the API": f"http://{settings.host}:{settings.port}/ready",
-            "Flower": f"http://{settings.flower_host}:{settings.flower_port}/healthcheck",
-        }
-        if settings.uses_development_api:
+        places = {"the API": f"http://{settings.host}:{settings.port}/ready"}
+        if "flower" in self._started:
+            places["Flower"] = f"http://{settings.flower_host}:{settings.flower_port}/healthcheck"
+        if JUDGE in self._started:
             places["the development API"] = f"{settings.development_api_url}/models"
+        places |= {f"the policy server {url}": f"{url.replace('ws', 'http', 1)}/healthz" for url in self._policies}
         for name, url in places.items():
             if problem := _http_problem(url):
                 waiting.append(f"{name}: {problem}")
         with explained(settings.redis_url):
             workers = self._registry.workers()
             self._probe({queue for worker in workers for queue in worker.queues})
-        if not any(worker.pool == "beat" and worker.state == "ready" for worker in workers):
+        if "beat" in self._started and not any(each.pool == "beat" and each.state == "ready" for each in workers):
             waiting.append("beat: not there yet")
         waiting += [
             f"queue {queue}: no worker has answered yet" for queue in self._asked if queue not in self._answered
@@ -122,6 +130,10 @@ class Readiness:
     def queues(self) -> list[str]:
         return sorted(self._answered)
 
+    def close(self) -> None:
+        self._app.close()
+        self._state.close()
+
 
 def _http_problem(url: str) -> str:
     try:
@@ -137,9 +149,12 @@ def _http_problem(url: str) -> str:
         return f"does not answer yet ({error})"
 
 
-def announce_when_ready(settings: Settings, cache: str, folder: Path) -> Callable[[], None]:
+def announce_when_ready(
+    settings: Settings, cache: str, folder: Path, processes: Collection[str], policies: Sequence[str]
+) -> Callable[[], None]:
     """A tick that prints where things are, once, when all have answered."""
-    readiness = Readiness(settings)
+    # Others than the development policy may load their models for many minutes.
+    readiness = Readiness(settings, processes, policies if settings.uses_development_policy else ())
     started = looked = said = time.monotonic()
     done = False
 
@@ -155,7 +170,7 @@ def announce_when_ready(settings: Settings, cache: str, folder: Path) -> Callabl
             missing = [str(error)]
         if not missing:
             done = True
-            print(_welcome(settings, cache, folder, readiness.queues(), now - started), flush=True)
+            print(_welcome(settings, cache, folder, readiness.queues(), policies, now - started), flush=True)
         elif now - said >= SAY_S:
             said = now
             log.warning("not ready after %.0f s: %s", now - started, "; ".join(missing))
@@ -173,7 +188,9 @@ _EXAMPLE = json.dumps(
 )
 
 
-def _welcome(settings: Settings, cache: str, folder: Path, queues: list[str], seconds: float) -> str:
+def _welcome(
+    settings: Settings, cache: str, folder: Path, queues: list[str], policies: Sequence[str], seconds: float
+) -> str:
     api = f"http://{settings.host}:{settings.port}"
     judge = (
         f"{settings.development_api_url} ({DEVELOPMENT_NOTE}; ASSAY_PROFILES_FILE names another)"
@@ -187,6 +204,7 @@ Assay is up ({seconds:.0f} s).
   Dashboard  {api}/
   Flower     http://{settings.flower_host}:{settings.flower_port}/
   Judge      {judge}
+  Policies   {", ".join(policies)}{" (development: a script)" if settings.uses_development_policy else ""}
   Queues     {", ".join(queues)}
   Redis      {redact(settings.redis_url)} (state), {redact(cache)} (cache); data in {folder}/
 
@@ -202,19 +220,25 @@ def up(settings: Settings, procfile: Path) -> int:
     require_free_port(settings.flower_host, settings.flower_port, "ASSAY_FLOWER_PORT")
     if settings.uses_development_api:
         require_free_port("127.0.0.1", settings.development_api_port, "ASSAY_DEVELOPMENT_API_PORT")
+    policies = server_urls(settings, len(take_inventory(settings, os.environ).slots))
+    if not settings.policy_urls:
+        for url in policies:
+            require_free_port("127.0.0.1", Address(url).port, "ASSAY_POLICY_PORT")
     # Redis with a full disk refuses to end; launchers need time to kill theirs.
     servers, processes = Supervisor(stop_grace_s=10), Supervisor(settings.stop_grace_s + 5, kill_s=5)
     processes.handle_signals()
     try:
         settings = start_redis(settings, servers)
-        if not wait_for_redis(settings.redis_url, lambda seconds: _check(servers) or processes.pause(seconds)):
+        if not wait_for_redis(settings.redis_url, lambda seconds: check_servers(servers) or processes.pause(seconds)):
             return 0
         write_environment(settings)
         os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        wanted = {JUDGE: settings.uses_development_api, POLICIES: not settings.policy_urls}
         for command in read_procfile(procfile):
-            if command.name != JUDGE or settings.uses_development_api:
+            if wanted.get(command.name, True):
                 processes.start(command)
-        announce = announce_when_ready(settings, settings.cache_url, settings.data_dir)
+        running = set(processes.children)
+        announce = announce_when_ready(settings, settings.cache_url, settings.data_dir, running, policies)
 
         def tick() -> None:
             servers.poll()
@@ -241,7 +265,7 @@ def start_redis(settings: Settings, servers: Supervisor) -> Settings:
     return load_settings()
 
 
-def _check(servers: Supervisor) -> bool:
+def check_servers(servers: Supervisor) -> bool:
     """Say why when a server of ours cannot start; always False."""
     servers.poll()
     for child in servers.children.values():
@@ -260,6 +284,10 @@ def write_environment(settings: Settings) -> None:
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["--run"]:
+        from workers import one_command  # which uses what is here
+
+        return one_command.main(sys.argv[2:])
     try:
         settings = load_settings()
         configure_logging("up", settings.log_level)

@@ -20,6 +20,9 @@ class Board:
     def __init__(self, state: Redis, profiles: Profiles) -> None:
         self._state, self._profiles = state, profiles
 
+    def names(self) -> list[str]:
+        return [profile.name for profile in self._profiles]
+
     def views(self) -> list[dict[str, Any]]:
         return [self._view(profile) for profile in self._profiles]
 
@@ -52,6 +55,7 @@ class Board:
         ceiling = min(float(pace.get("ceiling", profile.concurrency_start)), limits["concurrency"])
         return {
             "name": profile.name,
+            "host": profile.host,
             "models": profile.models,
             "limits": limits,
             "changed": sorted(live),

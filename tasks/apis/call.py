@@ -31,6 +31,8 @@ class ApiCall:
     """What the whole job may cost, in the profile's currency: once it has, its calls raise BudgetSpent."""
     deadline_s: float | None = None
     """Of all tries together, waiting included; None: as long as tries are left."""
+    may_rest: bool = False
+    """Whether it is given up at once, as CircuitOpen, while the API is let alone for long: who made it comes back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class ApiReply:
     profile: str = ""
     """The profile that answered: a fallback's name when it was one."""
     used_schema: bool = False
+    left_out: tuple[str, ...] = ()
+    """What of the sampling was not sent, as the model cannot take it."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float | None = None

@@ -14,6 +14,9 @@ ANSWER_TOKENS = 1024
 CHARACTERS_PER_TOKEN = 3.5
 #: Tokens around each message.
 MESSAGE_TOKENS = 8
+#: Bytes of an answer that is no completion which an error tells. Far more than is shown: a secret in it must be found
+#: whole, before anything is cut off.
+TOLD_BYTES = 100_000
 
 
 class NotACompletion(ValueError):
@@ -25,14 +28,21 @@ def body_of(call: ApiCall, model: str, lessons: Collection[Lesson] = ()) -> dict
     body: dict[str, Any] = {"model": model, "messages": [dict(message) for message in call.messages], **call.sampling}
     if "no_max_tokens" in lessons and "max_tokens" in body:
         body["max_completion_tokens"] = body.pop("max_tokens")
+    if "no_temperature" in lessons:
+        body.pop("temperature", None)
     if call.schema is not None and "no_schema" not in lessons:
         body["response_format"] = {
             "type": "json_schema",
             "json_schema": {"name": "answer", "strict": True, "schema": dict(call.schema)},
         }
-    if call.top_logprobs:
+    if call.top_logprobs and "no_logprobs" not in lessons:
         body |= {"logprobs": True, "top_logprobs": call.top_logprobs}
     return body
+
+
+def left_out(call: ApiCall, body: Mapping[str, Any]) -> tuple[str, ...]:
+    """What of the call's sampling was not sent, as the model cannot take it."""
+    return tuple(name for name in call.sampling if name not in body and name != "max_tokens")
 
 
 def estimate_tokens(call: ApiCall) -> int:
@@ -62,7 +72,7 @@ def read_reply(content: bytes) -> ApiReply:
     try:
         body = from_json(content)
     except ValueError as error:
-        raise NotACompletion(f"not JSON: {_start(content)}") from error
+        raise NotACompletion(f"not JSON: {_told(content)}") from error
     try:
         choice = body["choices"][0]
         message = choice["message"]
@@ -77,8 +87,8 @@ def read_reply(content: bytes) -> ApiReply:
             logprobs=tuple((choice.get("logprobs") or {}).get("content") or ()),
         )
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        raise NotACompletion(f"no choices in it: {_start(content)}") from error
+        raise NotACompletion(f"no choices in it: {_told(content)}") from error
 
 
-def _start(content: bytes) -> str:
-    return content[:200].decode(errors="replace")
+def _told(content: bytes) -> str:
+    return content[:TOLD_BYTES].decode(errors="replace")

@@ -9,8 +9,8 @@ from typing import Literal
 
 Kind = Literal["refused", "limited", "exhausted", "server", "connection", "timeout", "lesson"]
 #: What an endpoint may refuse and a call can do without: a JSON schema; `max_tokens`, which some models know by its
-#: newer name only.
-Lesson = Literal["no_schema", "no_max_tokens"]
+#: newer name only; probabilities of tokens; a temperature, which models that think have of their own.
+Lesson = Literal["no_schema", "no_max_tokens", "no_logprobs", "no_temperature"]
 
 #: Seconds of the first pause on average, doubled for every try, and the longest.
 BASE_S, MOST_S = 0.5, 30.0
@@ -25,6 +25,7 @@ EXHAUSTED_S = 300.0
 _RETRIED = (408, 409, 425, 500, 502, 503, 504)
 _EXHAUSTED = ("insufficient_quota", "billing_hard_limit_reached", "insufficient_balance", "credit_balance_too_low")
 _SCHEMA = re.compile(r"response_format|json_schema|guided|structured.?output|grammar", re.IGNORECASE)
+_TEMPERATURE = re.compile(r"temperature\W.*(?:not support|only the default)|unsupported.*temperature", re.IGNORECASE)
 #: The schema is wrong, not the asking for one.
 _INVALID = re.compile(r"invalid.?(json.?)?schema", re.IGNORECASE)
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
@@ -71,6 +72,10 @@ def _lesson(message: str, body: Mapping[str, object]) -> Lesson | None:
         return "no_schema"
     if "max_tokens" in body and "max_completion_tokens" in message:
         return "no_max_tokens"
+    if "logprobs" in body and "logprobs" in message:
+        return "no_logprobs"
+    if "temperature" in body and _TEMPERATURE.search(message):
+        return "no_temperature"
     return None
 
 

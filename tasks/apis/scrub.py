@@ -12,7 +12,7 @@ MOST_CHARACTERS = 500
 
 
 def scrub(text: str, secrets: Iterable[str] = ()) -> str:
-    for secret in secrets:
+    for secret in sorted(secrets, key=len, reverse=True):  # one may be the beginning of another
         if len(secret) >= 4:
             text = text.replace(secret, HIDDEN)
     text = _LOGIN.sub(rf"\1{HIDDEN}@", _KEYS.sub(HIDDEN, text))

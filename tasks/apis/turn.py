@@ -10,6 +10,8 @@ from tasks.errors import ApiUnavailable
 class CircuitOpen(ApiUnavailable):
     """The API failed too often in a row, and is let alone for a while."""
 
+    reason = "api_unavailable"
+
     def __init__(self, wait_s: float, reason: str) -> None:
         super().__init__(f"let alone for {wait_s:.1f} s, as it failed too often in a row: {reason}")
         self.wait_s = wait_s

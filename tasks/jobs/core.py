@@ -12,6 +12,8 @@ from config.settings import Settings
 from tasks.app import AssayCelery
 from tasks.connections import connect
 from tasks.errors import Conflict, UnknownJob
+from tasks.inference.kind import Inference
+from tasks.inference.models import Models
 from tasks.jobs.cache import Cache
 from tasks.jobs.dispatch import Dispatcher
 from tasks.jobs.explain import Explainer
@@ -32,8 +34,9 @@ from tasks.judging.key import resolver
 from tasks.judging.kind import Judge
 from tasks.judging.rubrics import Rubrics
 from tasks.registry import Registry, Worker
-from tasks.runtime import Calls
+from tasks.runtime import Means
 from tasks.scoring.kind import Score
+from tasks.scoring.lengths import Tokenizers
 from tasks.simulated.kind import Simulated
 
 #: Failed items reopened in one script.
@@ -56,11 +59,11 @@ class JobCore:
     door: Door
     results: Results
 
-    def runner(self, worker: Worker, calls: Calls | None = None) -> Runner:
-        """What a worker process runs its chunks with; without `calls` it cannot ask APIs."""
+    def runner(self, worker: Worker, means: Means) -> Runner:
+        """What a worker process runs its chunks with, by means of what it holds."""
         return Runner(
             self.ledger, self.store, self.payloads, self.outcomes, self._values(), self.cache, self.kinds,
-            self.dispatcher, calls, worker.name, f"{worker.name}/{worker.incarnation}", worker.queues[0], worker.pool,
+            self.dispatcher, means, worker.name, f"{worker.name}/{worker.incarnation}", worker.queues[0], worker.pool,
         )  # fmt: skip
 
     def _values(self) -> Values:
@@ -145,10 +148,14 @@ def create_core(settings: Settings, app: AssayCelery, profiles: Profiles | None 
     payloads = Payloads(state, storage)
     outcomes = Outcomes(state, storage, payloads)
     cache = Cache(connect(settings.cache_url), settings.cache_ttl_s)
+    resolve = resolver(profiles or load_profiles(settings))
+    judge = Judge(Rubrics(settings.rubrics_dir), resolve)
+    models = Models(settings.models_dir, settings.model_paths)
     kinds = Kinds(
         Simulated(settings.simulated_journal, settings.simulated_slowdown),
-        Score(),
-        Judge(Rubrics(settings.rubrics_dir), resolver(profiles or load_profiles(settings))),
+        Score(judge, Tokenizers(settings.tokenizers_dir), models),
+        judge,
+        Inference(models, resolve),
     )
     registry = Registry(state, settings.heartbeat_ttl_s)
     dispatcher = Dispatcher(app, ledger, registry)

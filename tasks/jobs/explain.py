@@ -9,7 +9,7 @@ from redis import Redis
 from config import keys
 from tasks.errors import InvalidRequest
 from tasks.jobs.cache import Cache, request_hash, shortened
-from tasks.jobs.kinds import Kinds
+from tasks.jobs.kinds import Kinds, answers_of
 from tasks.jobs.outcomes import Outcomes
 from tasks.jobs.payloads import Payloads
 from tasks.jobs.store import Store
@@ -48,7 +48,9 @@ class Explainer:
             elif mode == "off":
                 told["reason"] = "The job was submitted with `cache: off`."
             else:
-                told |= self._compare(job.kind, stage.name, name, key, was_cached, str(mode), line is None)
+                told |= self._compare(
+                    answers_of(kind, stage), stage.name, name, key, was_cached, str(mode), line is None
+                )
             stages.append(told)
         return {"job": job_id, "index": index, "id": name or None, "cached": was_cached, "stages": stages}
 

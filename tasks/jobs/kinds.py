@@ -3,15 +3,15 @@
 A kind is a small room of its own (`tasks/simulated`, ...). It knows nothing of queues, leases or the cache.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel
 
-from config.queues import Priority
 from tasks.apis.call import Ask
 from tasks.errors import UnknownKind
+from tasks.inference.engine import Engine
 from tasks.jobs.model import Result, Stage
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
@@ -26,6 +26,8 @@ class Work(Generic[ItemT]):
     item: ItemT
     carry: dict[str, Any] | None = None
     attempts: int = 0
+    spec: Any = None
+    """Of its job; where a batch is of several, each has its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,21 @@ class Context:
     worker: str
     is_cancelled: Callable[[], bool]
     """Cheap enough to ask several times a second: a long batch stops when all its jobs are over."""
+    engine: Callable[[], Engine]
+    """The models that this process holds; made when first asked for. Raises CannotAnswer where it holds none."""
+
+
+class Feed(Protocol[ItemT]):
+    """The items of an engine that takes them as it has room."""
+
+    def more(self, room: int) -> Sequence[Work[ItemT]]:
+        """So many at most; none when there are none now. They may be of several jobs that agree in the batch key."""
+
+    def done(self, work: Work[ItemT], result: Result) -> None:
+        """What came of one that `more` gave."""
+
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for any of it any more."""
 
 
 class Kind(Protocol[SpecT, ItemT]):
@@ -58,36 +75,49 @@ class Kind(Protocol[SpecT, ItemT]):
     def batch_key(self, spec: SpecT) -> str:
         """Items of one stage whose jobs agree in this may share a batch, which runs with the first one's spec."""
 
-    def batch_items(self, spec: SpecT) -> int:
-        """How many items an engine batch holds at most."""
+    def advance(self, spec: SpecT, stage: str, work: Work[ItemT], result: Result) -> Result:
+        """What becomes of an item: this stage's result joined with what came before, and, for a good one, the stage
+        that is `next`. Asked for cached results too, which know nothing of the item; and for failures."""
 
-    def cost_s(self, spec: SpecT) -> float:
-        """A first guess of the seconds one item takes; measured from then on."""
 
-    def timeout_s(self, spec: SpecT) -> float:
-        """How long one batch may take before its worker counts as hung."""
+@runtime_checkable
+class ChoosingKind(Protocol):
+    """A kind that takes only some of the items it is sent, or changes them on the way in."""
 
-    def onward(self, spec: SpecT, stage: str, result: Result) -> str:
-        """The stage a good result goes on to; empty when it is final. Asked for cached results too."""
+    def choose(self, spec: Any, items: Iterator[dict[str, Any]], slots: int) -> Iterator[dict[str, Any]]:
+        """The items of the job, in order; `slots` is how many device workers there are."""
 
 
 @runtime_checkable
 class EngineKind(Kind[SpecT, ItemT], Protocol[SpecT, ItemT]):
-    """A kind that computes: one engine batch after the other."""
+    """A kind with stages that compute: one engine batch after the other."""
 
     def run(self, context: Context, spec: SpecT, batch: Sequence[Work[ItemT]]) -> Sequence[Result]:
         """One result for each item, in order. Raises Retryable or Permanent when the whole batch failed."""
 
 
 @runtime_checkable
+class StreamKind(Kind[SpecT, ItemT], Protocol[SpecT, ItemT]):
+    """A kind with stages whose engine takes items as it has room."""
+
+    def stream(self, context: Context, feed: Feed[ItemT]) -> None:
+        """Run until there is no more and all is done. Raises what went wrong with all that is not."""
+
+
+@runtime_checkable
 class AsyncKind(Kind[SpecT, ItemT], Protocol[SpecT, ItemT]):
-    """A kind whose items ask an API: all of a chunk are in flight together, and each is committed when it is there."""
+    """A kind with stages whose items ask an API."""
 
     def stored_key(self, spec: SpecT, item: ItemT, result: Result) -> dict[str, Any] | None:
         """What a good result is cached under: its `key`, or another when a fallback answered; None for nothing."""
 
-    async def run_one(self, ask: Ask, spec: SpecT, work: Work[ItemT], job: str, priority: Priority) -> Result:
-        """The result of one item. Raises what went wrong with it."""
+    async def run_one(self, ask: Ask, spec: SpecT, work: Work[ItemT]) -> Result:
+        """The result of one item; whose calls they are is known to `ask`. Raises what went wrong with it."""
+
+
+def answers_of(kind: Kind[Any, Any], stage: Stage) -> str:
+    """The kind under whose name the stage's answers are cached."""
+    return stage.answers or kind.name
 
 
 class Kinds:

@@ -72,7 +72,7 @@ class Settled:
     next: str
     outcome: str
     again: str = ""
-    """Of a status `retry`: "<seconds> <attempts>"."""
+    """Of a status `retry`: "<seconds> <attempts>", and `rests` if the whole stage is to rest so long."""
 
     def with_outcome(self, outcome: str) -> "Settled":
         return replace(self, outcome=outcome)

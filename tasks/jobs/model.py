@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from config.queues import Priority
+from tasks.apis.usage import Usage
 
 JobState = Literal["queued", "running", "finishing", "reopening", "done", "failed", "cancelled"]
 ACTIVE: tuple[JobState, ...] = ("queued", "running", "finishing", "reopening")
@@ -67,11 +68,28 @@ class JobRequest(JobHead):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One step of an item's way: where it runs, and whether it takes a whole group at once."""
+    """One step of an item's way: where it runs, in what pieces, and whose answers it shares."""
 
     name: str
     pool: Literal["device", "api", "cpu"]
     grouped: bool = False
+    """It takes a whole group at once."""
+    asks: bool = False
+    """Its items ask an API: all of a chunk are in flight together, and each is committed when it is there."""
+    streams: bool = False
+    """Its engine takes items as it has room for them, those of further chunks too."""
+    batch_items: int = 500
+    """How many items an engine batch holds at most."""
+    least_items: int = 1
+    """How many a chunk has at least, however long they take: fewer would leave the engine half empty."""
+    cost_s: float = 0.001
+    """A first guess of the seconds one item takes; measured from then on."""
+    timeout_s: float = 300.0
+    """How long one batch may take before its worker counts as hung."""
+    most_out: int = 0
+    """Items of a job that may be in chunks at once, over all workers; 0: any number."""
+    answers: str = ""
+    """The kind of job whose cached answers it shares; empty: its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +97,8 @@ class ItemError:
     type: str
     message: str
     retryable: bool = False
+    retry_after_s: float = 0.0
+    """Nobody need try before; the whole stage of its job rests so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +118,10 @@ class Result:
         if self.error is None:
             return "ok"
         return "timed_out" if self.timed_out else "failed"
+
+
+#: What becomes of an item whose job was over while it ran.
+STOPPED = Result(error=ItemError("cancelled", "The job was over before this item was done."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +156,10 @@ class Job:
     rate: float | None
     """Items per second while it runs; over its whole run when it has ended."""
     eta_s: float | None
+    asks: bool
+    """Some of its work is done by outside APIs."""
+    usage: Usage | None
+    """What their answers used and cost; None when it never asks any."""
 
     @property
     def is_active(self) -> bool:

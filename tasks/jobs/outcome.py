@@ -36,8 +36,9 @@ def settle(
     )
 
 
-def retry_later(settled: Settled, delay_s: float, attempts: int) -> Settled:
-    """Not an outcome yet: the item is pending again after the delay, unless its own deadline passes first."""
+def retry_later(settled: Settled, delay_s: float, attempts: int, rests: bool = False) -> Settled:
+    """Not an outcome yet: the item is pending again after the delay, unless a deadline passes first. `rests`: until
+    then nothing of this stage of its job need be tried."""
     row = quick_json.read(settled.outcome)
     row["status"], row["error"]["retryable"] = "timed_out", True
     row["error"]["message"] = (
@@ -46,7 +47,7 @@ def retry_later(settled: Settled, delay_s: float, attempts: int) -> Settled:
     row["error"]["type"] = "timed_out"
     return Settled(
         settled.index, "retry", "timed_out", settled.cached, settled.next, _write(row, "id" in row),
-        again=f"{delay_s:.3f} {attempts}",
+        again=f"{delay_s:.3f} {attempts}{' rests' if rests else ''}",
     )  # fmt: skip
 
 

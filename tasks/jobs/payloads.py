@@ -28,6 +28,7 @@ STAGING_S = 3600
 GROUPS_S = 86400
 
 EACH = "each"
+_RECIPE = ["kind", "spec", "cache", "on_error", "item_deadline_s", "priority", "token"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class Recipe:
     """The score of a failed item."""
     item_deadline_s: float | None
     priority: Priority = "normal"
+    token: str = ""
+    """Name of the bearer token that submitted it; empty where none is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class Payloads:
         as far as they exist. All in one round trip, and one read for each run of stored items."""
         pipeline = self._state.pipeline(transaction=False)
         for job in unknown:
-            pipeline.hmget(keys.job(job), ["kind", "spec", "cache", "on_error", "item_deadline_s", "priority"])
+            pipeline.hmget(keys.job(job), _RECIPE)
         for each in wanted:
             self._ask(pipeline, each)
             pipeline.hmget(keys.job_carry(each.job), [str(index) for index in each.indices])
@@ -84,7 +87,7 @@ class Payloads:
         replies = iter(pipeline.execute())
         recipes = {}
         for job in unknown:
-            kind, spec, cache, on_error, item_deadline_s, priority = next(replies)
+            kind, spec, cache, on_error, item_deadline_s, priority, token = next(replies)
             if kind and spec:
                 fill = json.loads(on_error or "null")
                 recipes[job] = Recipe(
@@ -95,6 +98,7 @@ class Payloads:
                     fill["fill"] if isinstance(fill, dict) else None,
                     float(item_deadline_s) if item_deadline_s else None,
                     priority or "normal",
+                    token or "",
                 )
         work: list[Loaded] = []
         for each in wanted:

@@ -9,28 +9,27 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 from uuid import uuid4
 
 from tasks.errors import StoredFileMissing
-from tasks.jobs.batch import BatchRunner, Entry, group_stage_after
+from tasks.jobs.batch import BatchRunner
+from tasks.jobs.books import Books
 from tasks.jobs.cache import Cache, request_hash
 from tasks.jobs.dispatch import Dispatcher
-from tasks.jobs.kinds import AsyncKind, Kind, Kinds, Work
+from tasks.jobs.entry import Entry, Known, group_stage_after
+from tasks.jobs.kinds import Kinds, Work, answers_of
 from tasks.jobs.ledger import PARTS, Chunk, Ledger
 from tasks.jobs.model import ItemError, Result, Stage
 from tasks.jobs.outcome import settle
 from tasks.jobs.outcomes import Outcomes
 from tasks.jobs.patience import patiently
-from tasks.jobs.payloads import Payloads, Recipe, Wanted
+from tasks.jobs.payloads import Payloads, Wanted
 from tasks.jobs.storage import is_stored
 from tasks.jobs.store import Store
 from tasks.jobs.values import Values
-from tasks.runtime import Calls
+from tasks.runtime import Means
 
 log = logging.getLogger(__name__)
-
-Known = tuple[Recipe, Kind[Any, Any], Any]
 
 #: Seconds a task goes on taking chunks before it makes room, so that a worker told to stop soon does.
 ADOPT_S = 2.0
@@ -43,9 +42,11 @@ MOST_KNOWN = 1000
 class Runner:
     def __init__(
         self, ledger: Ledger, store: Store, payloads: Payloads, outcomes: Outcomes, values: Values, cache: Cache,
-        kinds: Kinds, dispatcher: Dispatcher, calls: Calls | None, worker: str, incarnation: str, queue: str, pool: str,
+        kinds: Kinds, dispatcher: Dispatcher, means: Means, worker: str, incarnation: str, queue: str, pool: str,
     ) -> None:  # fmt: skip
-        self._batches = BatchRunner(ledger, store, cache, values, calls, worker)
+        fill = partial(dispatcher.fill, pool)
+        books = Books(ledger, cache, values, worker)
+        self._batches = BatchRunner(books, store, means, worker, lambda: patiently(fill))
         self._ledger = ledger
         self._store = store
         self._payloads = payloads
@@ -57,6 +58,7 @@ class Runner:
         self._queue = queue
         self._pool = pool
         self._known: dict[str, Known] = {}
+        self._put_by: list[list[Chunk]] = []
 
     @property
     def incarnation(self) -> str:
@@ -67,18 +69,19 @@ class Runner:
         """Run the chunk a message named, or the next best, and go on for a while with what else the queue holds."""
         deadline = time.monotonic() + ADOPT_S
         while True:
-            token = uuid4().hex
-            chunks = patiently(
-                lambda token=token: self._ledger.take(self._queue, chunk, self.incarnation, self._worker, token)  # type: ignore[misc]
-            )
+            chunks = self._put_by.pop() if self._put_by else self._take(chunk)
             if not chunks and not patiently(lambda: self._dispatcher.fill(self._pool)):
                 return
             if chunks:
                 pools = self._run_safely(chunks)
                 patiently(lambda pools=pools: self._dispatcher.fill(self._pool, *pools))  # type: ignore[misc]
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline and not self._put_by:  # what was taken is run, whoever waits
                 patiently(lambda: self._dispatcher.pass_on(self._queue))
                 return
+
+    def _take(self, chunk: str = "") -> list[Chunk]:
+        take = partial(self._ledger.take, self._queue, chunk, self.incarnation, self._worker, uuid4().hex)
+        return patiently(take)
 
     def _run_safely(self, chunks: list[Chunk]) -> set[str]:
         """Run them, and whatever goes wrong on the way is their items' outcome: a chunk must not stay with a live
@@ -108,28 +111,50 @@ class Runner:
     def _run_chunks(self, chunks: list[Chunk]) -> set[str]:
         """Run chunks that share a batch key. Returns the pools that got new work from it."""
         known, entries = self._load(chunks)
-        gone = [chunk for chunk in chunks if chunk.job not in known]  # expired between dispatch and now
-        for chunk in gone:
-            patiently(lambda chunk=chunk: self._ledger.commit(chunk, self._worker, 0, (), over=True))  # type: ignore[misc]
         chunks = [chunk for chunk in chunks if chunk.job in known]
         if not chunks:
             return set()
-        stored = any(is_stored(chunk.layout) for chunk in chunks)
-        _, kind, spec = known[chunks[0].job]
-        stages = list(kind.stages(spec))
-        pools = {stage.name: stage.pool for stage in stages}
-        is_grouped = any(stage.grouped and stage.name == chunks[0].stage for stage in stages)
-        is_whole = is_grouped or isinstance(kind, AsyncKind)  # a group is never divided; calls have limits of their own
-        size = max(1, len(entries) if is_whole else kind.batch_items(spec))
+        stored = {"cpu"} if any(is_stored(chunk.layout) for chunk in chunks) else set()
+        about = known[chunks[0].job]
+        stage = about.stages[chunks[0].stage]
+        if stage.streams:
+            return self._run_stream(chunks, entries, about, stage) | stored
+        is_whole = stage.grouped or stage.asks  # a group is never divided; calls have limits of their own
+        size = max(1, len(entries) if is_whole else stage.batch_items)
         onward: set[str] = set()
         for start in range(0, max(1, len(entries)), size):
             batch = entries[start : start + size]
             later = {entry.chunk.id for entry in entries[start + size :]}
             ending = [chunk for chunk in chunks if chunk.id not in later]
             chunks = [chunk for chunk in chunks if chunk.id in later]
-            reached = self._batches.run(self.incarnation, kind, spec, batch, ending)
-            onward |= {pools[stage] for stage in reached if stage in pools}
-        return onward | ({"cpu"} if stored else set())
+            reached = self._batches.run(self.incarnation, batch, ending)
+            onward |= {about.stages[name].pool for name in reached}
+        return onward | stored
+
+    def _run_stream(self, chunks: list[Chunk], entries: list[Entry], about: Known, stage: Stage) -> set[str]:
+        """Run chunks on an engine that takes more of the same sort while it runs."""
+        jobs = {chunk.job for chunk in chunks}
+
+        def take() -> tuple[list[Chunk], list[Entry]]:
+            if chunks[0].alone or self._put_by:
+                return [], []
+            taken = self._take() or (self._take() if patiently(lambda: self._dispatcher.fill(self._pool)) else [])
+            if not taken or taken[0].alone or taken[0].stage != stage.name:
+                self._put_by += [taken] if taken else []  # next, when the engine has come to an end with these
+                return [], []
+            try:
+                known, more = self._load(taken)
+            except StoredFileMissing:  # said where chunks fail as a whole
+                self._put_by.append(taken)
+                return [], []
+            if any(each.sort != about.sort for each in known.values()):
+                self._put_by.append(taken)
+                return [], []
+            jobs.update(known)
+            return [chunk for chunk in taken if chunk.job in known], more
+
+        reached = self._batches.run_stream(self.incarnation, chunks, entries, take, jobs)
+        return {about.stages[name].pool for name in reached}
 
     def _move_parts(self, chunks: Sequence[Chunk]) -> set[str]:
         """Outcomes of stored jobs go from Redis to the storage. Returns the pools where that made room."""
@@ -145,7 +170,7 @@ class Runner:
         return pools
 
     def _load(self, chunks: Sequence[Chunk]) -> tuple[dict[str, Known], list[Entry]]:
-        """What is known of the chunks' jobs, and their items with their payloads."""
+        """What is known of the chunks' jobs, as far as they are still there, and their items with their payloads."""
         if len(self._known) > MOST_KNOWN:
             self._known = {}
         remembered = self._known  # another thread may begin a new one
@@ -156,18 +181,24 @@ class Runner:
         )
         for job, recipe in recipes.items():
             kind = self._kinds[recipe.kind]
-            known[job] = self._known[job] = recipe, kind, kind.spec_model.model_validate(recipe.spec)
+            spec = kind.spec_model.model_validate(recipe.spec)
+            stages = {stage.name: stage for stage in kind.stages(spec)}
+            known[job] = self._known[job] = Known(recipe, kind, spec, stages)
         entries = []
         for chunk, work in zip(chunks, loaded, strict=True):
-            if chunk.job not in known:
+            if chunk.job not in known:  # expired between dispatch and now
+                patiently(partial(self._ledger.commit, chunk, self._worker, 0, (), over=True))
                 continue
-            recipe, kind, spec = known[chunk.job]
+            about = known[chunk.job]
+            kind, stage = about.kind, about.stages[chunk.stage]
             if lost := [index for index in chunk.items if index not in work]:
                 failure = Result(error=ItemError("payload_lost", "What was asked for this item is not there any more."))
                 self._fail(chunk, lost, failure, over=False)
             for index, (payload, carry, attempts) in work.items():
                 item = kind.item_model.model_validate(payload)
-                key = kind.key(spec, chunk.stage, item) if recipe.cache != "off" else None
-                request = request_hash(kind.name, chunk.stage, key) if key is not None else ""
-                entries.append(Entry(chunk, payload, Work(index, item, carry, attempts), request, key, recipe))
+                key = kind.key(about.spec, stage.name, item) if about.recipe.cache != "off" else None
+                request = request_hash(answers_of(kind, stage), stage.name, key) if key is not None else ""
+                entries.append(
+                    Entry(chunk, payload, Work(index, item, carry, attempts, about.spec), request, key, about)
+                )
         return known, entries

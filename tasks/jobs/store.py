@@ -8,6 +8,7 @@ from redis import Redis
 from redis.client import Pipeline
 
 from config import keys
+from tasks.apis.usage import as_usage
 from tasks.errors import UnknownJob
 from tasks.jobs.ledger import GROUP_DIGITS, PAGE_ITEMS, expand
 from tasks.jobs.model import ACTIVE, Job
@@ -36,14 +37,15 @@ class Store:
             pipeline.hgetall(keys.job(job))
             pipeline.hgetall(keys.job_reasons(job))
             pipeline.hgetall(keys.job_workers(job))
+            pipeline.hgetall(keys.job_usage(job))
         pipeline.time()
         *replies, (seconds, micros) = pipeline.execute()
         found = []
         for at, job in enumerate(jobs):
-            fields, reasons, workers = replies[3 * at : 3 * at + 3]
+            fields, reasons, workers, usage = replies[4 * at : 4 * at + 4]
             if not fields:
                 raise UnknownJob(f"There is no job {job!r}; it may have expired.")
-            found.append(_as_job(job, fields, reasons, workers, seconds + micros / 1e6))
+            found.append(_as_job(job, fields, reasons, workers, usage, seconds + micros / 1e6))
         return found
 
     def stages(self, job: str) -> list[dict[str, Any]]:
@@ -66,7 +68,14 @@ class Store:
         return sorted(found)
 
 
-def _as_job(job: str, fields: dict[str, str], reasons: dict[str, str], workers: dict[str, str], now: float) -> Job:
+def _as_job(
+    job: str,
+    fields: dict[str, str],
+    reasons: dict[str, str],
+    workers: dict[str, str],
+    usage: dict[str, str],
+    now: float,
+) -> Job:
     ok, failed, cached, total = (int(fields.get(name) or 0) for name in ("ok", "failed", "cached", "total"))
     created, started, ended = (
         float(fields.get(name) or 0) or None for name in ("created_at", "started_at", "ended_at")
@@ -105,4 +114,6 @@ def _as_job(job: str, fields: dict[str, str], reasons: dict[str, str], workers: 
         fill=on_error["fill"] if isinstance(on_error, dict) else None,
         rate=rate,
         eta_s=(total - ok - failed) / rate if rate and state in ACTIVE and not is_open else None,
+        asks=fields.get("asks") == "1",
+        usage=as_usage(usage) if fields.get("asks") == "1" else None,
     )

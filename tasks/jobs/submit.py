@@ -11,10 +11,11 @@ from pydantic import BaseModel, ValidationError
 from redis import Redis
 
 from config import keys
+from tasks import quick_json
 from tasks.errors import Conflict, InvalidRequest, UnknownJob
 from tasks.jobs.cache import Cache, canonical, request_hash
 from tasks.jobs.dispatch import Dispatcher
-from tasks.jobs.kinds import Kind, Kinds
+from tasks.jobs.kinds import ChoosingKind, Kind, Kinds, Work, answers_of
 from tasks.jobs.ledger import PARTS, Ledger, compress
 from tasks.jobs.model import JobHead, JobRequest, Result, Stage
 from tasks.jobs.outcome import settle
@@ -51,16 +52,20 @@ class Door:
         self._idempotency_ttl_s = idempotency_ttl_s
         self._stored_items = stored_items
 
-    def submit(self, request: JobRequest, idempotency_key: str | None = None) -> str:
+    def submit(self, request: JobRequest, idempotency_key: str | None = None, token: str = "") -> str:
         """The id of the job: a new one, or the one this idempotency key made before.
 
         Raises InvalidRequest, and Conflict when the key was used with another body. A submit that was cut off leaves
-        nothing that counts; repeating it with its key completes it under the same id.
+        nothing that counts; repeating it with its key completes it under the same id. `token` names who asks.
         """
         kind, spec, stages = self._understood(request)
+        if isinstance(kind, ChoosingKind):
+            chosen = list(kind.choose(spec, iter(request.items), self._slots()))
+            request = request.model_copy(update={"items": chosen})
         items = [_validated(kind.item_model, item, f"items[{index}]") for index, item in enumerate(request.items)]
         if len(items) > self._stored_items:
-            return self._submit_stored(request.head, kind, spec, stages, as_lines(request.items), idempotency_key)
+            lines = as_lines(request.items)
+            return self._submit_stored(request.head, kind, spec, stages, lines, idempotency_key, token)
         job = uuid4().hex
         if idempotency_key:
             body = hashlib.sha256(canonical(request.model_dump(mode="json")).encode()).hexdigest()
@@ -79,27 +84,31 @@ class Door:
             page = {each.index: each.outcome for each in settled[start : start + PAGE]}
             self._ledger.prefill(staged, stages[0].name, page, STAGING_S)
         missing = compress(index for index in range(len(items)) if index not in hits)
-        counts = {"total": len(items), "ok": len(hits), "cached": len(hits)}
+        counts = {"total": len(items), "ok": len(hits), "cached": len(hits), "token": token}
         self._create(job, staged, request, kind, spec, stages, missing, counts)
         if len(hits) < len(items):
             self._dispatcher.fill(stages[0].pool)
         return job
 
-    def submit_lines(self, head: JobHead, lines: Iterable[bytes], idempotency_key: str | None = None) -> str:
+    def submit_lines(
+        self, head: JobHead, lines: Iterable[bytes], idempotency_key: str | None = None, token: str = ""
+    ) -> str:
         """As `submit`, with the items as lines of JSON, few of them held at a time. A wrong line is told by number."""
         kind, spec, stages = self._understood(head)
         checked = checked_lines(lines, kind.item_model)
+        if isinstance(kind, ChoosingKind):
+            checked = as_lines(kind.choose(spec, map(quick_json.read, checked), self._slots()))
         first = list(islice(checked, self._stored_items + 1))
         if not first:
             raise InvalidRequest("There are no items: send one JSON object a line.", field="items")
         if len(first) > self._stored_items:
-            return self._submit_stored(head, kind, spec, stages, chain(first, checked), idempotency_key)
+            return self._submit_stored(head, kind, spec, stages, chain(first, checked), idempotency_key, token)
         request = JobRequest.model_construct(**dict(head), items=[json.loads(line) for line in first])
-        return self.submit(request, idempotency_key)
+        return self.submit(request, idempotency_key, token)
 
     def _submit_stored(
         self, head: JobHead, kind: Kind[Any, Any], spec: BaseModel, stages: Sequence[Stage], lines: Iterable[bytes],
-        idempotency_key: str | None,
+        idempotency_key: str | None, token: str,
     ) -> str:  # fmt: skip
         """What the cache has, workers look up when they come to it: a large job must not take long to submit."""
         self._storage.require_reach(worker.host for worker in self._registry.workers() if worker.pool != "beat")
@@ -119,8 +128,9 @@ class Door:
             "merged": 0,
             "inflight": upload.total,
             "window_items": WINDOW_ITEMS,
+            "token": token,
         }
-        stages = [*stages, Stage(PARTS, "cpu")]
+        stages = [*stages, Stage(PARTS, "cpu", cost_s=PART_COST_S)]
         if not self._create(job, upload.name, head, kind, spec, stages, f"0-{upload.total - 1}", more):
             upload.abandon()
         self._dispatcher.fill(stages[0].pool)
@@ -167,6 +177,9 @@ class Door:
 
     # --- what all of them share ---
 
+    def _slots(self) -> int:
+        return sum(worker.pool == "device" for worker in self._registry.workers())
+
     def _understood(self, head: JobHead) -> tuple[Kind[Any, Any], BaseModel, list[Stage]]:
         kind = self._kinds[head.kind]
         spec = _validated(kind.spec_model, head.spec, "spec")
@@ -193,14 +206,19 @@ class Door:
         """Answers the cache has, by index. Of several stages each asks for itself when it runs."""
         if len(stages) > 1:
             return {}
+        answers, stage = answers_of(kind, stages[0]), stages[0].name
         requests: dict[int, str] = {}
         for index, item in enumerate(items):
-            key = kind.key(spec, stages[0].name, item)
+            key = kind.key(spec, stage, item)
             if key is None:
                 return {}
-            requests[index] = request_hash(kind.name, stages[0].name, key)
-        found = self._cache.get(kind.name, list(dict.fromkeys(requests.values())))
-        return {index: found[request] for index, request in requests.items() if request in found}
+            requests[index] = request_hash(answers, stage, key)
+        found = self._cache.get(answers, list(dict.fromkeys(requests.values())))
+        return {
+            index: kind.advance(spec, stage, Work(index, items[index]), found[request])
+            for index, request in requests.items()
+            if request in found
+        }
 
     def _create(
         self, job: str, staged: str, head: JobHead, kind: Kind[Any, Any], spec: BaseModel, stages: Sequence[Stage],
@@ -224,8 +242,8 @@ class Door:
             "item_deadline_s": head.item_deadline_s or "",
             "keep_s": self._job_ttl_s,
             "batch_key": f"{kind.name}|{kind.batch_key(spec)}",
-            "batch_items": kind.batch_items(spec),
             "first": stages[0].name,
+            "asks": int(any(stage.asks for stage in stages)),
             "stages": json.dumps([{"name": each.name, "pool": each.pool, "grouped": each.grouped} for each in stages]),
             **more,
         }
@@ -233,7 +251,11 @@ class Door:
             fields |= {
                 f"pool:{stage.name}": stage.pool,
                 f"grouped:{stage.name}": int(stage.grouped),
-                f"cost:{stage.name}": PART_COST_S if stage.name == PARTS else kind.cost_s(spec),
+                f"cost:{stage.name}": stage.cost_s,
+                f"batch_items:{stage.name}": stage.batch_items,
+                f"least_items:{stage.name}": stage.least_items,
+                f"streams:{stage.name}": int(stage.streams),
+                f"most_out:{stage.name}": stage.most_out,
                 f"pending:{stage.name}": 0,
             }
         ranges = pending.split(",") if pending else []

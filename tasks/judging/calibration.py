@@ -4,6 +4,7 @@ Every figure is None where it is not defined: a correlation of constants, a kapp
 """
 
 import statistics
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from tasks.scoring.messages import every_turn
 
 #: A preference this close to a half is a tie.
 NEAR = 1e-9
-#: A scale of more whole numbers has no steps to agree on.
+#: A scale of more whole numbers has no steps to agree on, and neither have more labels that differ.
 MOST_CATEGORIES = 100
 
 
@@ -30,10 +31,14 @@ class Judged:
     firsts: tuple[float, ...] = ()
     """Of a pair: for each verdict how much the one shown first was preferred."""
     orders_agree: bool | None = None
+    is_pending: bool = False
+    """It has no outcome yet."""
+    is_off_scale: bool = False
+    """What a person said has no place on the scale."""
 
 
-def collect(spec: JudgeSpec, outcomes: Iterable[tuple[JudgeItem, Mapping[str, Any]]]) -> list[Judged]:
-    """Items with their outcomes, as a client reads them."""
+def collect(spec: JudgeSpec, outcomes: Iterable[tuple[JudgeItem, Mapping[str, Any] | None]]) -> list[Judged]:
+    """Items with their outcomes, as a client reads them; None for one that has none yet. Little is kept of each."""
     return [_judged(spec, item, outcome) for item, outcome in outcomes]
 
 
@@ -53,14 +58,20 @@ def report(items: Sequence[Judged], steps: Sequence[float] | None = None) -> dic
 
     For agreement and kappa, scores and labels are rounded to the nearest of `steps`, or of the labels there are.
     """
+    pending = sum(each.is_pending for each in items)
+    items = [each for each in items if not each.is_pending]
     both = [(each.score, each.label) for each in items if each.score is not None and each.label is not None]
     scores, labels = [score for score, _ in both], [label for _, label in both]
     steps = steps or sorted(set(labels))
-    ratings = [(_nearest(score, steps), _nearest(label, steps)) for score, label in both]
+    if len(steps) > MOST_CATEGORIES + 1:
+        steps = []
+    ratings = [(_nearest(score, steps), _nearest(label, steps)) for score, label in both] if steps else []
     return {
         "n": len(both),
+        "pending": pending,
         "without_score": sum(each.score is None for each in items),
-        "without_label": sum(each.label is None for each in items),
+        "without_label": sum(each.label is None and not each.is_off_scale for each in items),
+        "off_scale": sum(each.is_off_scale for each in items),
         "agreement": _share([mine == theirs for mine, theirs in ratings]),
         "kappa": kappa(ratings),
         "weighted_kappa": kappa(ratings, weighted=True),
@@ -85,10 +96,9 @@ def kappa(ratings: Sequence[tuple[float, float]], weighted: bool = False) -> flo
 
 
 def pearson(first: Sequence[float], second: Sequence[float]) -> float | None:
-    try:
-        return statistics.correlation(first, second)
-    except statistics.StatisticsError:
+    if len(set(first)) < 2 or len(set(second)) < 2:  # a constant; its rounded mean would make it look like none
         return None
+    return statistics.correlation(first, second)
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
@@ -118,23 +128,27 @@ def length_bias(items: Sequence[Judged]) -> dict[str, Any]:
     }
 
 
-def _judged(spec: JudgeSpec, item: JudgeItem, outcome: Mapping[str, Any]) -> Judged:
+def _judged(spec: JudgeSpec, item: JudgeItem, outcome: Mapping[str, Any] | None) -> Judged:
     label = label_score(spec, item.label)
+    is_off_scale = label is None and item.label is not None
     if label is not None and spec.normalize:
         label = normalized(label, *spec.range)
     length = len(every_turn(item.response)) - (len(every_turn(item.rival or "")) if spec.mode == "pairwise" else 0)
-    if outcome.get("status") != "ok":
-        return Judged(None, label, length)
+    if outcome is None or outcome.get("status") != "ok":
+        return Judged(None, label, length, is_pending=outcome is None, is_off_scale=is_off_scale)
     if spec.mode != "pairwise":
-        return Judged(outcome["score"], label, length)
+        return Judged(outcome["score"], label, length, is_off_scale=is_off_scale)
     rows = (outcome.get("value") or {}).get("verdicts", ())
     firsts = tuple(row["verdict"] for row in rows if row["verdict"] is not None)
     agreement = (outcome.get("parts") or {}).get("order_agreement")
-    return Judged(outcome["score"], label, length, firsts, None if agreement is None else agreement == 1.0)
+    orders_agree = None if agreement is None else agreement == 1.0
+    return Judged(outcome["score"], label, length, firsts, orders_agree, is_off_scale=is_off_scale)
 
 
-def _nearest(value: float, categories: Sequence[float]) -> float:
-    return min(categories, key=lambda each: (abs(each - value), each))
+def _nearest(value: float, steps: Sequence[float]) -> float:
+    """Of ascending steps; of two equally near the lower."""
+    at = bisect_left(steps, value)
+    return min(steps[max(0, at - 1) : at + 1], key=lambda each: (abs(each - value), each))
 
 
 def _ranks(values: Sequence[float]) -> list[float]:

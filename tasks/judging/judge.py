@@ -4,12 +4,10 @@ How a call is made, retried and paid for is the business of `ask`. A judge witho
 """
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from config.queues import Priority
 from tasks.apis.call import ApiCall, ApiReply, Ask
 from tasks.errors import ApiTimeout, AssayError, CannotJudge, NoVerdict, Retryable
 from tasks.jobs.model import ItemError, Result
@@ -37,9 +35,7 @@ class Sample:
     error: AssayError | None = None
 
 
-async def judge_item(
-    ask: Ask, spec: JudgeSpec, rubric: Rubric, item: JudgeItem, job: str = "", priority: Priority = "normal"
-) -> Result:
+async def judge_item(ask: Ask, spec: JudgeSpec, rubric: Rubric, item: JudgeItem) -> Result:
     """The item's result: ok when every judge gave at least one verdict, for a pair in each order."""
     try:
         asked = prompts(spec, rubric, item)
@@ -47,9 +43,10 @@ async def judge_item(
         return Result(error=ItemError(error.reason, str(error)))
     except RubricError as error:
         return Result(error=ItemError("rubric_unusable", str(error)))
+    alone = len(spec.panel) * len(asked) * spec.samples == 1
     async with asyncio.TaskGroup() as group:  # a bug in one ends the others
         tasks = [
-            group.create_task(_sample(ask, spec, member, prompt, index, job, priority))
+            group.create_task(_sample(ask, spec, member, prompt, index, alone))
             for member in spec.panel
             for prompt in asked
             for index in range(spec.samples)
@@ -57,9 +54,8 @@ async def judge_item(
     return _result(spec, rubric, asked, [task.result() for task in tasks])
 
 
-async def _sample(
-    ask: Ask, spec: JudgeSpec, member: Member, prompt: Prompt, index: int, job: str, priority: Priority
-) -> Sample:
+async def _sample(ask: Ask, spec: JudgeSpec, member: Member, prompt: Prompt, index: int, alone: bool) -> Sample:
+    """`alone`: no other question is asked for this item, whose answer would be lost if this one rests."""
     replies: list[ApiReply] = []
     missed: list[NoVerdict] = []
     messages = prompt.messages
@@ -73,9 +69,8 @@ async def _sample(
             top_logprobs=weighing.TOP_LOGPROBS if spec.logprobs else 0,
             timeout_s=spec.timeout_s,
             max_retries=spec.max_retries,
-            job=job,
-            priority=priority,
             budget=spec.budget,
+            may_rest=alone and not missed,
         )
         try:
             replies.append(await ask(call))
@@ -127,9 +122,9 @@ def _failure(samples: Sequence[Sample], value: Any) -> Result:
     """Why a judge has no verdict. What may pass comes first: then the item is tried again."""
     errors = [sample.error for sample in samples if sample.error]
     error = next((each for each in errors if isinstance(each, Retryable)), errors[0])
-    name = error.reason if isinstance(error, CannotJudge) else _snake(type(error).__name__)
-    message = f"{samples[0].member.name}: {error}"
-    failure = ItemError(name, message, retryable=isinstance(error, Retryable))
+    named = str(error).startswith(f"{samples[0].member.profile}: ")  # calls that failed say whose they were
+    message = str(error) if named else f"{samples[0].member.name}: {error}"
+    failure = ItemError(error.name, message, isinstance(error, Retryable), getattr(error, "wait_s", 0.0))
     return Result(value=value, error=failure, timed_out=isinstance(error, ApiTimeout))
 
 
@@ -165,14 +160,11 @@ def _row(sample: Sample) -> Mapping[str, Any]:
         "model": reply.model if reply else None,
         "answered_by": reply.profile or sample.member.profile if reply else None,
         "used_schema": reply.used_schema if reply else False,
+        "left_out": list(reply.left_out) if reply else [],
         "asks": len(sample.replies),
         "missed": [each.reason for each in sample.missed],
-        "error": {"type": _snake(type(error).__name__), "message": str(error)} if error else None,
+        "error": {"type": error.name, "message": str(error)} if error else None,
         "tokens": sum(each.prompt_tokens + each.completion_tokens for each in sample.replies),
         "cost": sum(each.cost or 0.0 for each in sample.replies) if reply and reply.cost is not None else None,
         "latency_s": round(sum(each.latency_s for each in sample.replies), 3),
     }
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

@@ -29,7 +29,7 @@ def resolver(profiles: Profiles) -> Resolve:
             known = profiles.get(profile)
         except UnknownProfile as error:
             raise InvalidRequest(str(error), field="spec.profile") from error
-        if model and model not in known.models:
+        if model and model not in known.models and not known.any_model:
             models = ", ".join(known.models)
             raise InvalidRequest(f"Profile {profile} has no model {model!r}; it has {models}.", field="spec.model")
         return {"endpoint": f"{known.host}{urlsplit(known.base_url).path}", "model": model or known.models[0]}

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from config.queues import Priority
 from tasks.apis.call import Ask
 from tasks.errors import InvalidRequest
 from tasks.jobs.kinds import Work
@@ -33,8 +32,8 @@ class Judge:
         for member in spec.panel:
             self._resolve(member.profile, member.model)
 
-    def stages(self, spec: JudgeSpec) -> Sequence[Stage]:  # noqa: ARG002  # the same for all
-        return [Stage("judge", "api")]
+    def stages(self, spec: JudgeSpec) -> Sequence[Stage]:
+        return [judge_stage(spec)]
 
     def key(self, spec: JudgeSpec, stage: str, item: JudgeItem) -> dict[str, Any] | None:  # noqa: ARG002  # one stage
         try:
@@ -57,24 +56,24 @@ class Judge:
     def batch_key(self, spec: JudgeSpec) -> str:
         return hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
 
-    def batch_items(self, spec: JudgeSpec) -> int:  # noqa: ARG002  # the same for all
-        return BATCH
+    def advance(self, spec: JudgeSpec, stage: str, work: Work[JudgeItem], result: Result) -> Result:  # noqa: ARG002  # one stage
+        return result
 
-    def cost_s(self, spec: JudgeSpec) -> float:  # noqa: ARG002  # its calls run side by side
-        return COST_S
-
-    def timeout_s(self, spec: JudgeSpec) -> float:
-        """Every try of every question; waits between tries and for a turn are bounded elsewhere."""
-        return 2 * spec.timeout_s * (spec.max_retries + 1) * (spec.re_asks + 1)
-
-    def onward(self, spec: JudgeSpec, stage: str, result: Result) -> str:  # noqa: ARG002  # one stage
-        return ""
-
-    async def run_one(
-        self, ask: Ask, spec: JudgeSpec, work: Work[JudgeItem], job: str = "", priority: Priority = "normal"
-    ) -> Result:
+    async def run_one(self, ask: Ask, spec: JudgeSpec, work: Work[JudgeItem]) -> Result:
         try:
             rubric = self._rubrics.find_for(spec.rubric, spec.mode)
         except InvalidRequest as error:
             return Result(error=ItemError("rubric_missing", str(error)))
-        return await judge_item(ask, spec, rubric, work.item, job, priority)
+        return await judge_item(ask, spec, rubric, work.item)
+
+
+def judge_stage(spec: JudgeSpec) -> Stage:
+    """Where judging is done, by this kind or as part of another. Its batch may take as long as every try of every
+    question; waits between tries and for a turn are bounded elsewhere."""
+    timeout_s = 2 * spec.timeout_s * (spec.max_retries + 1) * (spec.re_asks + 1)
+    calls = len(spec.panel) * spec.samples * (2 if spec.mode == "pairwise" else 1)
+    most_out = max(1, spec.concurrency // calls) if spec.concurrency else 0
+    return Stage(
+        "judge", "api", asks=True, batch_items=BATCH, cost_s=COST_S, timeout_s=timeout_s, answers=Judge.name,
+        most_out=most_out,
+    )  # fmt: skip

@@ -83,6 +83,9 @@ class JudgeSpec(BaseModel):
     logprobs: bool = Field(False, description="Whether verdicts are weighted by their tokens' probabilities.")
     normalize: bool = Field(False, description="Whether scores are brought to 0..1.")
     budget: Annotated[float, Field(gt=0)] | None = Field(None, description="What the job's calls may cost in all.")
+    concurrency: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Calls of the job in flight at most, below the profile's own limit."
+    )
 
     @field_validator("rubric")
     @classmethod

@@ -1,18 +1,21 @@
 """The simulated engine. It sleeps instead of computing; all else, crashes included, is real."""
 
 import hashlib
+import heapq
 import os
 import random
 import re
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from tasks.jobs.cache import canonical
-from tasks.jobs.kinds import Context, Work
-from tasks.jobs.model import ItemError, Result, Stage
+from tasks.jobs.kinds import Context, Feed, Work
+from tasks.jobs.model import STOPPED, ItemError, Result, Stage
 from tasks.simulated.model import SimulatedItem, SimulatedSpec
 
 #: Seconds between two looks at whether the work is still wanted.
@@ -33,7 +36,19 @@ class Simulated:
         """It names nothing."""
 
     def stages(self, spec: SimulatedSpec) -> Sequence[Stage]:
-        return [Stage(each.name, each.pool, each.grouped) for each in spec.stages]
+        cost_s = max(spec.cost_s + spec.batch_cost_s / spec.batch_items, 1e-5)
+        return [
+            Stage(
+                each.name,
+                each.pool,
+                each.grouped,
+                streams=spec.streams and not each.grouped,
+                batch_items=spec.batch_items,
+                cost_s=cost_s,
+                timeout_s=spec.timeout_s,
+            )
+            for each in spec.stages
+        ]
 
     def key(self, spec: SimulatedSpec, stage: str, item: SimulatedItem) -> dict[str, Any] | None:
         if not spec.cacheable or any(each.grouped and each.name == stage for each in spec.stages):
@@ -46,35 +61,46 @@ class Simulated:
     def batch_key(self, spec: SimulatedSpec) -> str:
         return hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
 
-    def batch_items(self, spec: SimulatedSpec) -> int:
-        return spec.batch_items
-
-    def cost_s(self, spec: SimulatedSpec) -> float:
-        return max(spec.cost_s + spec.batch_cost_s / spec.batch_items, 1e-5)
-
-    def timeout_s(self, spec: SimulatedSpec) -> float:
-        return spec.timeout_s
-
     def run(self, context: Context, spec: SimulatedSpec, batch: Sequence[Work[SimulatedItem]]) -> Sequence[Result]:
         if not _sleep(spec.batch_cost_s * self._slowdown, context):
-            return [_STOPPED] * len(batch)
+            return [STOPPED] * len(batch)
         if any(stage.grouped and stage.name == context.stage for stage in spec.stages):
             return _finish_groups(batch)
         return [self._run_one(context, spec, work) for work in batch]
 
-    def onward(self, spec: SimulatedSpec, stage: str, result: Result) -> str:  # noqa: ARG002  # other kinds look at it
-        names = [each.name for each in spec.stages]
-        return (*names, "")[names.index(stage) + 1]
+    def stream(self, context: Context, feed: Feed[SimulatedItem]) -> None:
+        """Each item takes its own time, however many run beside it."""
+        running: list[tuple[float, int, Work[SimulatedItem]]] = []
+        room, order = 1, count()
+        while not context.is_cancelled():
+            now = time.monotonic()
+            for work in feed.more(room - len(running)):
+                room = work.spec.batch_items
+                cost_s = work.spec.cost_s if work.item.cost_s is None else work.item.cost_s
+                heapq.heappush(running, (now + cost_s * self._slowdown, next(order), work))
+            if not running:
+                return
+            time.sleep(max(0.0, min(running[0][0] - now, LOOK_S / 10)))
+            while running and running[0][0] <= time.monotonic():
+                _, _, work = heapq.heappop(running)
+                feed.done(work, self._run_one(context, work.spec, work, cost_s=0.0))
 
-    def _run_one(self, context: Context, spec: SimulatedSpec, work: Work[SimulatedItem]) -> Result:
+    def advance(self, spec: SimulatedSpec, stage: str, work: Work[SimulatedItem], result: Result) -> Result:  # noqa: ARG002  # other kinds look at it
+        names = [each.name for each in spec.stages]
+        return replace(result, next=(*names, "")[names.index(stage) + 1])
+
+    def _run_one(
+        self, context: Context, spec: SimulatedSpec, work: Work[SimulatedItem], cost_s: float | None = None
+    ) -> Result:
         item = work.item
+        cost_s = next(each for each in (cost_s, item.cost_s, spec.cost_s) if each is not None)
         chance = random.Random(f"{spec.seed}:{canonical(item.x)}:{work.index}")
         if item.hang:
             _hang(item.hang)
         if item.crash or chance.random() < spec.crash_rate:
             os.kill(os.getpid(), signal.SIGKILL)
-        if not _sleep((spec.cost_s if item.cost_s is None else item.cost_s) * self._slowdown, context):
-            return _STOPPED
+        if not _sleep(cost_s * self._slowdown, context):
+            return STOPPED
         if self._journal:
             with self._journal.open("a") as journal:
                 journal.write(f"{canonical(item.x)}\n")
@@ -83,9 +109,6 @@ class Simulated:
         if work.attempts < item.fail_times:
             return Result(error=ItemError("simulated_outage", "This attempt was told to fail.", retryable=True))
         return Result(score=score(item), value={"x": item.x, "pad": "x" * spec.result_bytes})
-
-
-_STOPPED = Result(error=ItemError("cancelled", "The job was over before this item was done."))
 
 
 def score(item: SimulatedItem) -> float:

@@ -19,6 +19,9 @@ class SimulatedSpec(BaseModel):
     cost_s: float = Field(0.0, ge=0, le=3600, description="Seconds each item takes.")
     batch_cost_s: float = Field(0.0, ge=0, le=3600, description="Seconds each batch takes, however many items it has.")
     batch_items: int = Field(500, ge=1, le=500, description="Items of a batch at most.")
+    streams: bool = Field(
+        False, description="Whether the engine runs `batch_items` side by side and takes others as some are done."
+    )
     failure_rate: float = Field(0.0, ge=0, le=1, description="Share of items that fail, chosen by `seed`.")
     crash_rate: float = Field(0.0, ge=0, le=1, description="Share of items that kill their worker, chosen by `seed`.")
     result_bytes: int = Field(0, ge=0, le=10_000_000, description="Size of each item's value.")

@@ -27,11 +27,13 @@ def test_the_commands_of_the_guide_work(run: Callable[..., Program], system: Sys
     served = Served(run, system.state.url, ASSAY_CACHE_URL=system.cache.url)
     job = served.submit({"x": 1}, {"x": 2, "fail": True})
     system.finish(job)
+    label = {"response": "It is 5.", "reference": "5", "label": 10}
+    judged = served.submit(label, kind="judge", spec={"profile": "development", "mode": "reference"})
     (tmp_path / "items.jsonl").write_text('{"x": 1}\n{"x": 2}\n')
     (tmp_path / "items.jsonl.gz").write_bytes(gzip.compress(b'{"x": 1}\n'))
     script = CURL + "\n".join(block for block in re.findall(r"(?s)```\n(.*?)```", GUIDE) if "curl" in block)
     script = script.replace("> results.jsonl", "")  # the answer's status is what is looked at here
-    environment = os.environ | {"API": f"http://127.0.0.1:{served.port}", "JOB": job}
+    environment = os.environ | {"API": f"http://127.0.0.1:{served.port}", "JOB": job, "JUDGED": judged}
     ended = subprocess.run(
         ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )

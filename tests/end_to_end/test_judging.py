@@ -1,125 +1,221 @@
-"""Judge jobs through the real processes, against a judge API at the wire."""
+"""Judge jobs through the real processes, against a judge API at the wire. All tests share one running system."""
 
 import os
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
+from assay import Assay
+from assay.cli.main import main
 
-from tasks.jobs.core import create_core
-from tasks.jobs.model import JobRequest
-from tests.end_to_end.system import System
-from tests.judge_api import JudgeApi
+from config import keys
+from tasks.apis.usage import of_job
+from tests.end_to_end import judging as stand
+from tests.end_to_end.api import Served
+from tests.end_to_end.judging import Judging
 from tests.programs import Program, wait_until
 
-PROFILE = """
-[profiles.main]
-base_url = "{url}"
-models = ["development", "other"]
-concurrency = 128
-concurrency_start = 128
-timeout_s = 10
-"""
+in_full = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judging]:
+    with stand.judging(tmp_path_factory.mktemp("judging")) as judging:
+        yield judging
 
 
 @pytest.fixture
-def judged(run: Callable[..., Program], system: System, tmp_path: Path) -> Iterator["Judged"]:
-    with JudgeApi(run) as api:
-        profiles = tmp_path / "profiles.toml"
-        profiles.write_text(PROFILE.format(url=api.url))
-        yield Judged(system, api, profiles)
+def judging(shared: Judging) -> Judging:
+    shared.renew()
+    return shared
 
 
-class Judged:
-    def __init__(self, system: System, api: JudgeApi, profiles: Path) -> None:
-        self.api, self.system = api, system
-        system.settings = system.settings.model_copy(update={"profiles_file": profiles})
-        system.core = create_core(system.settings, system.celery)
-        system.launch("api", ASSAY_PROFILES_FILE=str(profiles))
-        system.wait_for_workers(4)
-
-    def submit(self, number: int, first: int = 0, **options: Any) -> str:
-        items = [
-            {"id": str(n), "prompt": "How many?", "response": f"It is {n}.", "reference": str(n)}
-            for n in range(first, first + number)
-        ]
-        spec = {"profile": "main", "mode": "reference"} | options.pop("spec", {})
-        self.system.core.dispatcher.forget_fleet()
-        return self.system.core.door.submit(JobRequest(kind="judge", items=items, spec=spec, **options))
+@pytest.mark.parametrize("number", [100, pytest.param(500, marks=in_full)])
+def test_the_same_items_in_four_jobs_at_once_are_asked_once(judging: Judging, number: int) -> None:
+    items = judging.items(number)
+    with judging.api.held():  # so that none is answered before all are there
+        jobs = [judging.submit(items) for _ in range(4)]
+        wait_until(lambda: judging.api.counts()["in_flight"], "calls are in flight")
+    assert [judging.finish(job).ok for job in jobs] == [number] * 4
+    assert judging.api.calls == number
+    again = judging.judged(items)
+    assert (again.ok, again.cached, judging.api.calls) == (number, number, number)
+    assert judging.judged(items, spec={"rubric": "helpfulness"}).ok == number
+    assert judging.api.calls == 2 * number, "another rubric is another question"
+    assert judging.judged(items, spec={"model": "development-large"}).ok == number
+    assert judging.api.calls == 3 * number, "and so is another model"
 
 
-def test_the_same_items_in_four_jobs_at_once_are_asked_once(judged: Judged) -> None:
-    jobs = [judged.submit(100) for _ in range(4)]
-    for job in jobs:
-        assert judged.system.finish(job).ok == 100
-    assert judged.api.calls == 100
-    again = judged.submit(100)
-    assert judged.system.finish(again).cached == 100
-    assert judged.api.calls == 100
-    other = judged.submit(100, spec={"rubric": "weighted", "mode": "scale"})
-    assert judged.system.finish(other).ok == 100
-    assert judged.api.calls == 200, "another rubric is another question"
+def test_equal_items_of_a_job_are_asked_once_and_no_more_are_in_flight_than_may_be(judging: Judging) -> None:
+    judging.limit(concurrency=3)
+    judging.api.set(latency_ms="20")
+    ended = judging.judged(judging.items(20) * 3)
+    assert (ended.ok, judging.api.calls) == (60, 20)
+    assert judging.api.counts()["peak_in_flight"] == 3
 
 
-def test_without_the_cache_every_sample_is_a_call(judged: Judged) -> None:
-    job = judged.submit(10, cache="off", spec={"samples": 5})
-    ended = judged.system.finish(job)
-    assert (ended.ok, judged.api.calls) == (10, 50)
-    row = judged.system.rows(job)[0]
-    assert row["parts"]["samples_valid"] == 5
+def test_without_the_cache_every_sample_is_a_call(judging: Judging) -> None:
+    items = judging.items(10)
+    for calls in (50, 100):
+        ended = judging.judged(items, cache="off", spec={"samples": 5})
+        assert (ended.ok, ended.cached, judging.api.calls) == (10, 0, calls)
+    assert {row["parts"]["samples_valid"] for row in judging.rows(ended)} == {5}
 
 
-def test_a_storm_of_errors_costs_time_but_no_verdict(judged: Judged) -> None:
-    judged.api.set(share_429=0.2, share_500=0.05, retry_after_s=0.05)
-    job = judged.submit(200)
-    ended = judged.system.finish(job)
-    assert (ended.ok, ended.failed) == (200, 0)
+@pytest.mark.parametrize(
+    ("number", "rpm", "latency_ms", "least_peak"),
+    [(200, 3600, 100, 1), pytest.param(1000, 7200, 1200, 100, marks=in_full)],
+)
+def test_two_workers_share_one_rate_and_a_storm_of_errors_costs_no_verdict(
+    judging: Judging, number: int, rpm: int, latency_ms: int, least_peak: int
+) -> None:
+    """With 128 places, 20 % of 429s and 5 % of 500s: all are scored, and the API never sees more than it may."""
+    judging.limit("rated", rpm=rpm)
+    judging.api.set(share_429=0.2, share_500=0.05, retry_after_s=0, latency_ms=str(latency_ms))
+    ended = judging.judged(number, spec={"profile": "rated"})
+    assert (ended.ok, ended.failed, len(ended.workers)) == (number, 0, stand.WORKERS)
+    counts = judging.api.counts(3.0)
+    assert counts["by_fate"]["429"] > number / 10
+    assert counts["by_fate"]["500"] > 0
+    assert least_peak <= counts["peak_in_flight"] <= 128
+    assert counts["peaks"][0]["calls"] <= rpm / 20 * 1.05
 
 
-def test_no_verdict_is_no_number(judged: Judged) -> None:
-    judged.api.set(share_unparsable=1.0)
-    job = judged.submit(5, spec={"re_asks": 1})
-    ended = judged.system.finish(job)
-    assert (ended.ok, ended.reasons) == (0, {"verdict_missing": 5})
-    assert {row["score"] for row in judged.system.rows(job)} == {None}
-    judged.api.set(share_unparsable=0.0)
-    again = judged.submit(5)
-    assert judged.system.finish(again).ok == 5, "a failure is not remembered"
+def test_a_verdict_is_what_the_judge_says_last(judging: Judging) -> None:
+    judging.api.set(thinking=True)  # which begins with the lowest score there is
+    ended = judging.judged(10, spec={"use_schema": "never"})
+    assert {row["score"] for row in judging.rows(ended)} == {10.0}
 
 
-def test_a_killed_api_worker_loses_nothing_and_repeats_only_what_was_in_flight(judged: Judged) -> None:
-    judged.api.set(latency_ms="150")
-    job = judged.submit(600)
-    judged.system.wait_for_progress(job, 100)
-    for parent in judged.system.parents("api"):
-        os.kill(parent.pid, signal.SIGKILL)
-    ended = judged.system.finish(job)
-    assert (ended.ok, ended.failed) == (600, 0)
-    assert judged.api.calls <= 600 + 2 * 128
+@pytest.mark.parametrize(
+    ("knob", "spec", "reason"),
+    [
+        ("share_unparsable", {"re_asks": 1}, "verdict_missing"),
+        ("share_refusal", {"re_asks": 0}, "reply_refused"),
+        ("share_length", {"re_asks": 0}, "reply_cut"),
+        ("share_filter", {"re_asks": 0}, "reply_filtered"),
+        ("share_500", {"max_retries": 0}, "api_unavailable"),
+    ],
+)
+def test_no_verdict_is_no_number_and_not_remembered(
+    judging: Judging, knob: str, spec: dict[str, int], reason: str
+) -> None:
+    judging.api.set(**{knob: 1.0})
+    items = judging.items(5)
+    ended = judging.judged(items, spec=spec)
+    assert (ended.ok, ended.reasons) == (0, {reason: 5})
+    assert [(row["score"], row["valid"]) for row in judging.rows(ended)] == [(None, False)] * 5
+    judging.renew()
+    again = judging.judged(items)
+    assert (again.ok, again.cached, judging.api.calls) == (5, 0, 5)
 
 
-def test_cancel_stops_the_calls(judged: Judged) -> None:
-    judged.api.set(latency_ms="200")
-    job = judged.submit(2000)
-    judged.system.wait_for_progress(job, 20)
-    judged.system.core.cancel(job)
-    before = -1
+def test_a_hung_connection_costs_only_its_item(judging: Judging) -> None:
+    judging.api.set(share_hang=0.2)
+    job = judging.submit(40, spec={"timeout_s": 300})
 
-    def is_quiet() -> bool:
-        nonlocal before
-        before, now = judged.api.calls, before
-        return before == now
+    def only_the_hung_wait() -> bool:
+        hung = judging.api.counts()["by_fate"].get("hang", 0)
+        return hung > 0 and judging.system.job(job).ok == 40 - hung
 
-    wait_until(is_quiet, "no more calls come")
-    assert judged.api.calls < 2000
+    wait_until(only_the_hung_wait, "all others have their verdict")
+    judging.system.core.cancel(job)
 
 
-def test_a_hung_connection_costs_only_its_item(judged: Judged) -> None:
-    judged.api.set(share_hang=0.1)
-    job = judged.submit(40, spec={"timeout_s": 1, "max_retries": 0})
-    ended = judged.system.finish(job)
-    assert ended.ok + ended.failed == 40
-    assert ended.ok >= 20
-    assert {row["error"]["type"] for row in judged.system.rows(job) if row["error"]} <= {"api_timeout", "timed_out"}
+def test_cancel_stops_the_calls(judging: Judging) -> None:
+    judging.limit(concurrency=16)
+    job = judging.submit(300)
+    judging.system.wait_for_progress(job, 20)
+    with judging.api.held():
+        judging.wait_for_calls(in_flight=16)
+        before = judging.api.calls
+        judging.system.core.cancel(job)
+        wait_until(lambda: not judging.system.core.state.exists(keys.running("api")), "no worker is at it")
+    judging.wait_for_calls(in_flight=0)
+    # Each of the four threads hears of it by itself, and the places of the first may go to the next for a moment.
+    assert judging.api.calls <= before + 3 * 16
+    assert set(judging.api.counts()["by_status"]) == {"200", "left"}
+
+
+def test_killed_api_workers_lose_nothing_and_only_what_was_in_flight_is_asked_again(judging: Judging) -> None:
+    judging.limit(concurrency=16)
+    job = judging.submit(300)
+    judging.system.wait_for_progress(job, 20)
+    with judging.api.held():
+        judging.wait_for_calls(in_flight=16)
+        wait_until(lambda: judging.system.job(job).ok == judging.api.calls - 16, "what was answered is written down")
+        for worker in judging.system.parents("api"):
+            os.kill(worker.pid, signal.SIGKILL)
+        judging.wait_for_calls(in_flight=0)
+    ended = judging.finish(job)
+    counts = judging.api.counts()
+    assert (ended.ok, ended.failed) == (300, 0)
+    assert (counts["calls"], counts["distinct_bodies"]) == (316, 300)
+
+
+@pytest.mark.parametrize(
+    ("profile", "knobs", "reason"),
+    [("dead", {}, "cannot be reached"), ("careful", {"share_hang": 1.0}, "did not answer within 0.5 s")],
+)
+def test_a_dead_api_fails_its_job_with_that_reason_and_no_other(
+    judging: Judging, profile: str, knobs: dict[str, float], reason: str
+) -> None:
+    """Its circuit stays open beyond the deadline: there is nothing to wait for."""
+    judging.api.set(**knobs)
+    ended = judging.judged(20, deadline_s=50.0, max_failed_share=0.5, spec={"profile": profile, "timeout_s": 0.5})
+    assert (ended.state, ended.ok, ended.reason) == ("failed", 0, "too_many_failed")
+    told = [row["error"]["message"] for row in judging.rows(ended) if row["status"] != "cancelled"]
+    assert len(told) > 10
+    assert all(reason in message for message in told), told
+    judging.api.set(share_hang=0.0)
+    assert judging.judged(5, spec={"profile": "rated"}).ok == 5, "the workers are well"
+
+
+def test_a_budget_stops_the_job_and_keeps_what_is_done(judging: Judging) -> None:
+    judging.limit("priced", concurrency=1)
+    job = judging.submit(12, spec={"profile": "priced", "budget": 1.0})
+    ended = judging.finish(job)
+    spent = of_job(judging.system.core.state, job)
+    assert (ended.state, ended.ok + ended.failed) == ("done", 12)
+    assert ended.reasons == {"budget_spent": ended.failed}
+    assert 0 < ended.ok == judging.api.calls == spent.calls
+    assert spent.cost["USD"] - 1.0 < 0.5, "the last call may pass it, and no other begins"
+
+
+def test_what_a_fallback_answers_is_cached_as_its_answer(judging: Judging) -> None:
+    items = judging.items(10)
+    ended = judging.judged(items, spec={"profile": "replaced"})
+    assert (ended.ok, judging.api.calls) == (10, 10)
+    assert {row["value"]["verdicts"][0]["answered_by"] for row in judging.rows(ended)} == {"main"}
+    again = judging.judged(items)
+    assert (again.cached, judging.api.calls) == (10, 10), "asked of `main` itself, it is known"
+    judging.judged(items, spec={"profile": "replaced"})
+    assert judging.api.calls == 20, "but nobody has heard what the first one would say"
+
+
+def test_a_judge_is_calibrated_through_the_client_and_the_command(
+    judging: Judging, run: Callable[..., Program], capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = judging.system.settings
+    web = Served(run, settings.redis_url, ASSAY_CACHE_URL=settings.cache_url,
+                 ASSAY_PROFILES_FILE=str(settings.profiles_file))  # fmt: skip
+    url = f"http://127.0.0.1:{web.port}"
+    items = [item | {"label": 10 if n < 6 else 1} for n, item in enumerate(judging.items(8))]
+    with Assay(url) as client:
+        job = client.judge(items, profile="main", spec={"mode": "reference"}).wait(60, progress=False)
+        found = job.calibration()
+    assert (found.state, found.n, found.agreement, found.mean_error) == ("done", 8, 0.75, 2.25)
+    assert found.kappa == 0.0, "it gives the most to everybody, which is no judging"
+    assert main(["calibration", job.id, "--url", url]) == 0
+    assert "8 of 8 items have score and label" in capsys.readouterr().out
+
+
+def test_a_worker_that_is_told_to_stop_leaves_no_connection_open(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with stand.judging(tmp_path_factory.mktemp("stopped")) as judging:
+        judging.renew()
+        judging.judged(20)
+        assert judging.workers.stop() == 0
+        said = judging.workers.output
+    assert "Warm shutdown" in said
+    assert "Unclosed" not in said
+    assert not [line for line in said.splitlines() if "ERROR" in line or "Traceback" in line]

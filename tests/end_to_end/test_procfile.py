@@ -15,6 +15,7 @@ import yaml
 from redis import Redis
 
 from tests.conftest import ROOT
+from tests.ports import free_ports
 from tests.programs import Program, wait_until
 from tests.redis_server import RedisServer
 from workers.embedded_redis import find_redis_server, free_port
@@ -28,7 +29,7 @@ def test_the_procfile_runs_under_plain_honcho(run: Callable[..., Program], redis
     honcho = run(
         "honcho", "start",
         ASSAY_REDIS_URL=redis_url, ASSAY_PORT=str(port), ASSAY_FLOWER_PORT=str(free_port()), ASSAY_NODE="node1",
-        ASSAY_DEVELOPMENT_API_PORT=str(free_port()),
+        ASSAY_DEVELOPMENT_API_PORT=str(free_port()), ASSAY_POLICY_PORT=str(free_ports(2)[0]),
     )  # fmt: skip
     wait_until(lambda: _answers(f"http://127.0.0.1:{port}/ready"), "the whole Procfile is ready")
     honcho.stop(signal.SIGINT)
@@ -57,9 +58,10 @@ def test_the_gpu_profile_reserves_the_devices() -> None:
     assert device["capabilities"] == ["gpu"]
 
 
-def test_the_development_judge_is_asked_for_and_shares_the_api_workers_loopback() -> None:
-    assert SERVICES["judge"]["profiles"] == ["development"]
-    assert SERVICES["judge"]["network_mode"] == "service:api"
+@pytest.mark.parametrize(("name", "user"), [("judge", "api"), ("policies", "device")])
+def test_what_is_for_development_is_asked_for_and_shares_the_loopback_of_its_users(name: str, user: str) -> None:
+    assert SERVICES[name]["profiles"] == ["development"]
+    assert SERVICES[name]["network_mode"] == f"service:{user}"
 
 
 def test_the_images_hold_what_their_commands_need() -> None:
@@ -91,7 +93,7 @@ def test_composes_redis_commands_run(
         assert {key: client.config_get(key)[key] for key in wanted} == wanted
 
 
-@pytest.mark.parametrize("name", ["web", "device", "api", "cpu", "beat", "judge", "flower"])
+@pytest.mark.parametrize("name", ["web", "device", "api", "cpu", "beat", "judge", "policies", "flower"])
 def test_composes_commands_and_health_checks_run(
     run: Callable[..., Program], name: str, redis_server: RedisServer, tmp_path: Path
 ) -> None:
@@ -102,7 +104,7 @@ def test_composes_commands_and_health_checks_run(
         made = run("python", "-m", "web.tokens", "add", "me", ASSAY_TOKENS_FILE=environment["ASSAY_TOKENS_FILE"])
         assert made.wait() == 0
     ports = ("ASSAY_PORT", "ASSAY_FLOWER_PORT", "ASSAY_DEVELOPMENT_API_PORT")
-    environment |= {name: str(free_port()) for name in ports}
+    environment |= {name: str(free_port()) for name in ports} | {"ASSAY_POLICY_PORT": str(free_ports(2)[0])}
     with redis_server.client() as client:
         client.flushall()
     run(*service["command"], **environment)

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openpi_client.websocket_client_policy import WebsocketClientPolicy
 from redis import Redis
 
+from tests.ports import free_ports
 from tests.programs import Program
 from workers.embedded_redis import free_port
 from workers.supervision import EXIT_MISCONFIGURED
@@ -28,6 +30,7 @@ def ports() -> dict[str, str]:
         "ASSAY_PORT": str(free_port()),
         "ASSAY_FLOWER_PORT": str(free_port()),
         "ASSAY_DEVELOPMENT_API_PORT": str(free_port()),
+        "ASSAY_POLICY_PORT": str(free_ports(2)[0]),
         "ASSAY_NODE": "node1",
         "ASSAY_REDIS_URL": "",
     }
@@ -38,6 +41,7 @@ def get(url: str) -> Any:
         return json.loads(reply.read())
 
 
+@pytest.mark.filterwarnings("ignore:connect\\(\\) must be used as a context manager:DeprecationWarning")
 def test_up_answers_everywhere_then_stops_without_orphans_and_keeps_its_data(run: Run, ports: dict[str, str]) -> None:
     first = run("python", "-m", "workers.up", **ports)
     welcome = first.wait_for(r"(?s)Assay is up.*Ctrl-C stops everything")[0]
@@ -57,6 +61,13 @@ def test_up_answers_everywhere_then_stops_without_orphans_and_keeps_its_data(run
     judge = f"http://127.0.0.1:{ports['ASSAY_DEVELOPMENT_API_PORT']}/v1"
     assert f"Judge      {judge} ({note}" in welcome
     assert get(f"{judge}/models")["data"][0]["id"] == "development"
+    port = int(ports["ASSAY_POLICY_PORT"])
+    policies = [f"ws://127.0.0.1:{port}", f"ws://127.0.0.1:{port + 1}"]
+    assert f"Policies   {', '.join(policies)} (development" in welcome
+    for url in policies:
+        policy = WebsocketClientPolicy(url)
+        assert policy.get_server_metadata()["policy"] == "assay-development"
+        policy._ws.close()
 
     state_url = first.wait_for(r"(redis://\S+) \(state\)")[1]
     cache_url = first.wait_for(r"(redis://\S+) \(cache\)")[1]
@@ -106,7 +117,17 @@ def test_no_development_api_is_started_where_an_api_is_configured(
     assert up.stop(signal.SIGINT) == 0
 
 
-@pytest.mark.parametrize("variable", ["ASSAY_PORT", "ASSAY_FLOWER_PORT", "ASSAY_DEVELOPMENT_API_PORT"])
+def test_no_policy_servers_are_started_where_some_are_given(run: Run, ports: dict[str, str]) -> None:
+    up = run("python", "-m", "workers.up", **ports | {"GPU_HOST": "127.0.0.1", "GPU_PORTS": "9, 10"})
+    welcome = up.wait_for(r"(?s)Assay is up.*Ctrl-C stops everything")[0]
+    assert "Policies   ws://127.0.0.1:9, ws://127.0.0.1:10\n" in welcome
+    assert not [each for each in up.descendants() if "policies" in each.cmdline()]
+    assert up.stop(signal.SIGINT) == 0
+
+
+@pytest.mark.parametrize(
+    "variable", ["ASSAY_PORT", "ASSAY_FLOWER_PORT", "ASSAY_DEVELOPMENT_API_PORT", "ASSAY_POLICY_PORT"]
+)
 def test_a_port_in_use_is_one_clear_line(run: Run, ports: dict[str, str], variable: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", int(ports[variable])))

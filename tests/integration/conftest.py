@@ -18,3 +18,14 @@ def fleet(settings: Settings, tmp_path: Path) -> Iterator[Fleet]:
 @pytest.fixture
 def api(fleet: Fleet) -> Api:
     return Api(fleet)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """For tests that compute: others run beside them."""
+    import torch  # most tests of this folder do without
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

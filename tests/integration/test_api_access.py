@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from config import keys
 from config.settings import SettingsError
 from tests.fleet import Fleet
 from tests.integration.api import Api, is_problem
@@ -64,6 +65,55 @@ def test_a_browser_gives_the_token_as_a_password(guarded: Api, secret: str) -> N
     assert asked.headers["WWW-Authenticate"].startswith("Basic")
     given = base64.b64encode(f"me:{secret}".encode()).decode()
     assert guarded.client.get("/", headers={"Authorization": f"Basic {given}"}).status_code == 200
+
+
+def basic(user: str, password: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
+
+
+def test_a_token_may_be_the_user_part_of_a_url(guarded: Api, secret: str) -> None:
+    """http://TOKEN@host is sent as a user without a password, http://any:TOKEN@host with it as the password."""
+    for headers in (basic(secret, ""), basic("any", secret)):
+        assert guarded.client.get("/v1/jobs", headers=headers).status_code == 200
+    for headers in (basic(secret, "wrong"), basic("wrong", ""), basic("", ""), {"Authorization": "Basic %%%"}):
+        assert is_problem(guarded.client.get("/v1/jobs", headers=headers), 401)
+
+
+def test_only_what_trainers_call_takes_the_token_in_the_query(guarded: Api, secret: str) -> None:
+    for path in ("/get_reward", "/rm", "/verify"):
+        assert is_problem(guarded.client.post(f"{path}?token={secret}", json={}), 422, "reward")
+        for query in ("", "?token=", "?token=wrong", f"?tokem={secret}"):
+            reply = guarded.client.post(path + query, json={})
+            assert is_problem(reply, 401)
+            assert "?token=TOKEN" in reply.json["detail"]
+            assert secret not in reply.text
+    for path in ("/v1/jobs", "/v1/rewards", "/", "/rm/", "/nothing"):
+        assert is_problem(guarded.client.get(f"{path}?token={secret}"), 401)
+    # A header goes before the query, and a token in the query opens nothing for the pages of another site.
+    assert is_problem(guarded.client.post(f"/rm?token={secret}", json={}, headers=bearer("wrong")), 401)
+    assert is_problem(
+        guarded.client.post(f"/rm?token={secret}", json={}, headers={"Sec-Fetch-Site": "cross-site"}), 403
+    )
+    repeated = guarded.client.post(f"/rm?token={secret}&token={secret}", json={})
+    assert is_problem(repeated, 422, "token")
+    assert secret not in repeated.text
+
+
+def test_trainers_have_the_quotas_of_their_token(
+    fleet: Fleet, path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rewards = tmp_path / "rewards.toml"
+    rewards.write_text('[rewards.a.spec]\nscorers = [{name = "numeric_match"}]\n')
+    guest = token(path, "guest", capsys, monkeypatch, "--items-per-minute", "60")
+    update = {"tokens_file": path, "rewards_file": rewards, "max_wait_s": 0.1}
+    fleet.settings = fleet.settings.model_copy(update=update)
+    api = Api(fleet)
+    assert api.client.post(f"/get_reward?token={guest}", json={"query": ["5"] * 120}).status_code == 200
+    (job,) = api.client.get("/v1/jobs", headers=bearer(guest)).json["jobs"]
+    assert fleet.core.state.hget(keys.job(job["id"]), "token") == "guest", "what its judges cost is put down to it"
+    reply = api.client.post(f"/get_reward?token={guest}", json={"query": ["5"]})
+    assert is_problem(reply, 429)
+    assert int(reply.headers["Retry-After"]) > 50
 
 
 def test_a_token_is_kept_as_a_hash_only(path: Path, secret: str) -> None:

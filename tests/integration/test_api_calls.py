@@ -216,23 +216,26 @@ def test_an_open_circuit_falls_back_and_says_who_answered(redis_url: str, chat_a
     assert {seen.body["model"] for seen in chat_api.seen} == {"small"}
 
 
-def test_while_the_circuit_is_open_nobody_calls_and_one_tries_for_all(redis_url: str, chat_api: ChatApi) -> None:
+def test_while_the_circuit_is_open_nobody_calls_and_one_tries_for_all(
+    redis_url: str, state: Redis, chat_api: ChatApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.apis.retry.BASE_S", 0.5)
+    monkeypatch.setattr("random.random", lambda: 0.9)  # so that none tries again before its failure is told
+    chat_api.delay_s = 0.2  # so that all three are under way before the first has failed
     chat_api.fault = lambda _: Fault(500)
     fragile = profile(chat_api, circuit_failures=3, circuit_open_s=1, max_retries=5)
 
-    async def recover(ask: ApiCalls) -> int:
+    async def recover(ask: ApiCalls) -> None:
         tasks = [asyncio.create_task(ask(call(str(number)))) for number in range(3)]
-        while len(chat_api.seen) < 3:
+        while state.hget(keys.api_circuit("main"), "state") != "open":
             await asyncio.sleep(0.01)
-        await asyncio.sleep(0.2)
-        tasks += [asyncio.create_task(ask(call(str(number)))) for number in range(17)]
-        await asyncio.sleep(0.3)
-        seen = len(chat_api.seen)
         chat_api.fault = lambda _: None
-        await asyncio.gather(*tasks)
-        return seen
+        await asyncio.gather(*tasks, *(ask(call(str(number))) for number in range(17)))
 
-    assert run(redis_url, fragile, do=recover) == 3
+    run(redis_url, fragile, do=recover)
+    times = chat_api.times
+    assert times[3] - times[2] >= 1, "nobody calls for a second"
+    assert times[4] - times[3] >= 0.2, "and then one alone, until it is answered"
     assert chat_api.answered == 20
 
 
@@ -256,6 +259,31 @@ def test_a_model_that_knows_max_tokens_by_another_name_is_asked_by_that(redis_ur
 
     run(redis_url, profile(chat_api), do=twice)
     assert [seen.body.get("max_completion_tokens") for seen in chat_api.seen] == [None, 9, 9]
+
+
+def test_a_model_that_takes_neither_temperature_nor_logprobs_is_asked_without_and_the_reply_says_so(
+    redis_url: str, chat_api: ChatApi
+) -> None:
+    said = {
+        "temperature": "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) is.",
+        "logprobs": "Unsupported parameter: 'logprobs' is not supported with this model.",
+    }
+    chat_api.fault = lambda body: next(
+        (Fault(400, {"error": {"message": text}}) for name, text in said.items() if name in body), None
+    )
+    asked = call(sampling={"temperature": 0, "seed": 1}, top_logprobs=5)
+
+    async def twice(ask: ApiCalls) -> list[ApiReply]:
+        return [await ask(asked), await ask(asked)]
+
+    replies = run(redis_url, profile(chat_api), do=twice)
+    assert [reply.left_out for reply in replies] == [("temperature",)] * 2
+    assert [sorted({*seen.body} & {"temperature", "logprobs", "seed"}) for seen in chat_api.seen] == [
+        ["logprobs", "seed", "temperature"], ["logprobs", "seed"], ["seed"], ["seed"],
+    ]  # fmt: skip
+    chat_api.fault = lambda _: Fault(400, {"error": {"message": "Invalid 'temperature': a number from 0 to 2."}})
+    with pytest.raises(ApiRefused, match="Invalid 'temperature'"):
+        run(redis_url, profile(chat_api), do=lambda ask: ask(call(model="judge-2", sampling={"temperature": 3})))
 
 
 def test_a_complaint_that_no_lesson_mends_is_told(redis_url: str, chat_api: ChatApi) -> None:

@@ -1,11 +1,14 @@
 """Jobs over HTTP: submit, look, list, cancel, retry, pause."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from tests.fleet import Fleet
 from tests.integration.api import Api, is_problem
+from tests.programs import wait_until
 
 
 def test_a_submit_is_answered_with_the_job_and_where_to_look(api: Api) -> None:
@@ -36,6 +39,25 @@ def test_what_is_not_ready_in_time_is_answered_without_results(api: Api) -> None
     reply = api.submit({"x": 1}, query="?wait=0.2")
     assert reply.status_code == 202
     assert "results" not in reply.json
+
+
+def test_as_many_may_wait_as_there_are_seats(api: Api, fleet: Fleet) -> None:
+    seats = api.app.extensions["assay"].seats.total
+    every_one = threading.Barrier(seats + 1)
+
+    def ask(number: int) -> tuple[int, Any]:
+        every_one.wait()
+        body = {"kind": "simulated", "items": [{"x": number}]}
+        reply = api.app.test_client().post("/v1/jobs?wait=60", json=body)
+        return reply.status_code, reply.json
+
+    with ThreadPoolExecutor(seats) as pool:
+        asked = pool.map(ask, range(seats))
+        every_one.wait()
+        wait_until(lambda: fleet.core.state.zcard("assay:jobs") == seats, "all are there")
+        fleet.work(fleet.hire())
+        answers = list(asked)
+    assert [status for status, _ in answers] == [200] * seats
 
 
 def test_a_cached_job_is_done_in_the_answer_to_its_submit(api: Api, fleet: Fleet) -> None:

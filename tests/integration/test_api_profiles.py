@@ -1,10 +1,12 @@
 """The API profiles over HTTP: what they show, what they hide, and limits that change at once."""
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -74,6 +76,7 @@ def test_a_profile_shows_its_limits_and_usage_and_no_secret(
     reply = with_profiles.client.get("/v1/profiles")
     main, spare = reply.json["profiles"]
     assert main["limits"] == {"rpm": 600, "tpm": None, "concurrency": 50}
+    assert re.fullmatch(r"127\.0\.0\.1:\d+", main["host"])
     assert (main["models"], main["fallback"], spare["fallback"]) == (["judge-1"], "spare", None)
     assert (main["in_flight"], main["waiting"], main["ceiling"], main["circuit"]["state"]) == (0, 0, 20, "closed")
     assert main["usage_today"] == {
@@ -120,6 +123,20 @@ def test_what_cannot_be_changed_is_a_problem(with_profiles: Api) -> None:
     assert is_problem(client.patch("/v1/profiles/main", data="rpm=1"), 415)
 
 
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"profile": "http://evil.example/v1"}, "spec.profile"),
+        ({"profile": [{"profile": "http://evil.example/v1"}]}, "spec.profile"),
+        ({"profile": "main", "base_url": "http://evil.example/v1"}, "spec.base_url"),
+        ({"profile": "main", "model": "http://evil.example/v1"}, "spec.model"),
+        ({"profile": "main", "sampling": {"base_url": "http://evil.example/v1"}}, "spec.sampling"),
+    ],
+)
+def test_a_job_names_a_profile_and_never_a_url(with_profiles: Api, spec: dict[str, Any], field: str) -> None:
+    assert is_problem(with_profiles.submit({"response": "5"}, kind="judge", spec=spec), 422, field)
+
+
 def test_an_open_circuit_shows_its_reason(with_profiles: Api, state: Redis) -> None:
     now = float(state.time()[0])
     circuit = {"state": "open", "until": now + 60, "times": 1, "reason": "503: overloaded"}
@@ -138,3 +155,21 @@ def test_a_wrong_file_stops_the_web_process(fleet: Fleet, profiles_file: Path) -
     fleet.settings = fleet.settings.model_copy(update={"profiles_file": profiles_file})
     with pytest.raises(SettingsError, match="profile main: its fallback nobody is not a profile"):
         Api(fleet)
+
+
+def test_a_job_may_name_a_url_whose_host_is_permitted_and_no_other(fleet: Fleet, chat_api: ChatApi) -> None:
+    chat_api.reply = {"choices": [{"index": 0, "message": {"content": "Score: 7"}, "finish_reason": "stop"}]}
+    items = [{"response": "It is 5."}]
+    spec = {"profile": f"{chat_api.url}/chat/completions", "model": "mine", "use_schema": "never"}
+    job = {"kind": "judge", "items": items, "spec": spec}
+    assert is_problem(Api(fleet).client.post("/v1/jobs", json=job), 422, "spec.profile")
+    assert not chat_api.seen
+    fleet.settings = fleet.settings.model_copy(update={"api_hosts": "127.0.0.1"})
+    hand = fleet.hire("api")
+    accepted = Api(fleet).client.post("/v1/jobs", json=job).json["id"]
+    assert fleet.finish(accepted, hand).ok == 1
+    (seen,) = chat_api.seen
+    assert seen.body["model"] == "mine"
+    again = Api(fleet).client.post("/v1/jobs", json=job).json
+    assert (again["state"], again["cached"]) == ("done", 1)
+    assert "authorization" not in seen.headers or "secret" not in seen.headers["authorization"]

@@ -16,6 +16,7 @@ from assay import (
     ApiError,
     Assay,
     AsyncAssay,
+    Calibration,
     Conflict,
     ConnectionFailed,
     InvalidRequest,
@@ -293,6 +294,22 @@ def test_another_server_is_not_taken_for_assay(server: WireServer, client: Assay
     server.lists["queues"] = "hello"  # type: ignore[assignment]
     with pytest.raises(UnexpectedReply):
         client.queues()
+
+
+def test_a_calibration_is_typed_and_what_is_undefined_is_none(server: WireServer, client: Assay) -> None:
+    server.calibration = {"total": 40, "n": 30, "kappa": None, "agreement": 0.5, "length": {"with_score": None}}
+    job = client.judge(ITEMS, profile="main")
+    found = job.calibration()
+    assert (found.job, found.state, found.n, found.agreement, found.kappa) == (job.id, "done", 30, 0.5, None)
+
+    async def with_asyncio() -> Calibration:
+        async with AsyncAssay(server.url, retry=RETRY) as other:
+            return await (await other.job(job.id)).calibration()
+
+    assert asyncio.run(with_asyncio()) == found
+    server.calibration = {}
+    with pytest.raises(Conflict, match="No item of the job has a label"):
+        job.calibration()
 
 
 # What is sent

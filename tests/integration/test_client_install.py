@@ -15,6 +15,7 @@ from tests.wire_server import WireServer
 PROGRAM = """
 import asyncio, sys
 from assay import Assay, AsyncAssay, NotFound
+from assay.rewards import LengthPenaltyRewardManager, Reward, swift, trl, verl
 
 items = [{"id": str(n), "x": n} for n in range(6000)]
 with Assay(sys.argv[1]) as client:
@@ -31,6 +32,12 @@ async def main():
         return len((await job.scores()).values)
 
 assert asyncio.run(main()) == 6000
+reward = Reward(["numeric_match"], url=sys.argv[1])
+assert reward(["a", "b"], references=["1", "2"]) == asyncio.run(reward.call_async(["a", "b"])) == [0.0, 0.0]
+reward.client.close()
+assert verl.compute_score("x", "a", "1", url=sys.argv[1], reward=["numeric_match"])["valid"]
+assert trl.TrlReward(["numeric_match"], url=sys.argv[1])(prompts=["p"], completions=["a"]) == [0.0]
+assert not {"torch", "numpy"} & set(sys.modules)
 print("fine")
 """
 

@@ -139,6 +139,25 @@ def test_results_of_a_running_job_are_those_there_are(server: WireServer) -> Non
     assert [row["index"] for row in lines(run.stdout.decode())] == [0, 1]
 
 
+def test_a_calibration_is_a_table_or_json(server: WireServer, capsys: pytest.CaptureFixture[str]) -> None:
+    server.submit("judge", ITEMS, "")
+    server.calibration = {
+        "total": 20, "n": 17, "pending": 0, "without_score": 1, "without_label": 0, "off_scale": 2, "agreement": 0.875,
+        "kappa": None, "length": {"with_score": 0.25}, "position": {"first_wins": 0.6, "verdicts": 30},
+    }  # fmt: skip
+    assert main(["calibration", "job-0"]) == exits.OK
+    head, *table = capsys.readouterr().out.splitlines()
+    assert head == "job-0 done: 17 of 20 items have score and label, 1 without score, 2 label not on the scale"
+    shown = {line[:24].strip(): line[24:].split()[0] for line in table[1:]}
+    assert (shown["agreement"], shown["kappa"], shown["length with_score"]) == ("0.875", "undefined", "0.250")
+    assert shown["position first_wins"] == "0.600"
+    assert main(["calibration", "job-0", "--json"]) == exits.OK
+    assert json.loads(capsys.readouterr().out) == {"job": "job-0", "state": "done"} | server.calibration
+    server.calibration = {}
+    assert main(["calibration", "job-0"]) == exits.REFUSED
+    assert "No item of the job has a label" in capsys.readouterr().err
+
+
 def test_queues_devices_and_workers_are_tables_or_json(server: WireServer, capsys: pytest.CaptureFixture[str]) -> None:
     server.lists["queues"] = [{"queue": "cpu", "waiting": 12, "workers": ["cpu.a.0"]}, {"queue": "api", "waiting": 0}]
     server.lists["devices"] = [{"queue": "gpu.a.0", "node": "a", "devices": ["0"], "state": "ready", "busy": True}]

@@ -94,10 +94,10 @@ def test_the_loaded_model_is_preferred(fleet: Fleet) -> None:
     from tasks.simulated.model import SimulatedSpec
 
     spec = {"cost_s": 0.5, "seed": 7, "batch_items": 1}
-    loaded = f"simulated|{fleet.core.kinds['simulated'].batch_key(SimulatedSpec(**spec))}"
+    loaded = fleet.core.kinds["simulated"].batch_key(SimulatedSpec(**spec))
     first = fleet.submit(*items(4), spec={"cost_s": 0.5, "seed": 6, "batch_items": 1})
     second = fleet.submit(*items(4), spec=spec)
-    hand = fleet.hire(models=(loaded,))
+    hand = fleet.hire(models=("another", loaded))
     (chunk, *_) = hand.take()
     assert chunk.job == second != first
 

@@ -67,7 +67,7 @@ class LedgerMachine(RuleBasedStateMachine):
         job = f"job{len(self.jobs)}"
         fields: dict[str, object] = {
             "state": "queued", "kind": "k", "spec": "{}", "total": total, "ok": 0, "failed": 0, "cached": 0, "epoch": 0,
-            "max_failed_share": share, "deadline_s": "", "keep_s": 1000, "batch_key": "b", "batch_items": batch,
+            "max_failed_share": share, "deadline_s": "", "keep_s": 1000, "batch_key": "b", "batch_items:run": batch,
             "priority": "normal", "stages": '[{"name":"run","pool":"device","grouped":false}]',
             "first": "run", "pool:run": "device", "grouped:run": 0, "cost:run": 0.5, "pending:run": 0,
         }  # fmt: skip

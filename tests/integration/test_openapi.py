@@ -1,6 +1,7 @@
 """The OpenAPI document: it describes what is there, and what is there keeps to it."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,10 +55,12 @@ def test_the_document_is_openapi_3_1_with_bearer_tokens_and_problems(document: d
             assert operation.get("security") == [] or {"401", "503"} <= set(problems)
 
 
-def test_whatever_comes_the_answer_keeps_to_the_document(fleet: Fleet) -> None:
+def test_whatever_comes_the_answer_keeps_to_the_document(fleet: Fleet, tmp_path: Path) -> None:
     """schemathesis: right and wrong data for every operation, the same at every run."""
     # Nothing works here: whoever waits, waits in vain. All pools are there, so that /ready has no reason for its 503.
-    fleet.settings = fleet.settings.model_copy(update={"max_wait_s": 0.01, "heartbeat_ttl_s": 600})
+    (tmp_path / "rewards.toml").write_text('[rewards.a.spec]\nscorers = [{name = "numeric_match"}]\n')
+    update = {"max_wait_s": 0.01, "heartbeat_ttl_s": 600, "rewards_file": tmp_path / "rewards.toml"}
+    fleet.settings = fleet.settings.model_copy(update=update)
     fleet.core = create_core(fleet.settings, fleet.celery)
     for pool in ("device", "api", "cpu"):
         fleet.hire(pool)  # type: ignore[arg-type]

@@ -79,3 +79,14 @@ def test_fields_of_a_newer_release_are_ignored(registry: Registry, state: Redis)
     registry.announce(WORKER)
     state.hset(keys.worker(WORKER.name), "invented_later", "17")
     assert [worker.name for worker in registry.workers()] == [WORKER.name]
+
+
+def test_the_models_of_a_process_are_told_beside_its_parents_heartbeat(registry: Registry) -> None:
+    registry.announce(WORKER)
+    registry.tell_models(WORKER, ["a", "b"], loading="c")
+    registry.announce(WORKER)  # the parent knows nothing of them
+    (found,) = registry.workers()
+    assert (found.models, found.loading) == (("a", "b"), "c")
+    registry.announce(replace(WORKER, incarnation="second", models=()))
+    (found,) = registry.workers()
+    assert (found.models, found.loading) == ((), ""), "they went with their process"

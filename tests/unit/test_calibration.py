@@ -51,6 +51,27 @@ def test_items_without_score_or_label_are_counted_and_left_out() -> None:
     assert (found["n"], found["without_score"], found["without_label"]) == (1, 1, 1)
 
 
+def test_a_constant_has_no_correlation_whatever_its_digits() -> None:
+    found = report(judged([(0.1, 0.1), (0.1, 0.7), (0.1, 0.2)]))
+    assert found["pearson"] is found["spearman"] is None
+
+
+def test_labels_off_the_scale_and_items_that_wait_are_told_apart() -> None:
+    item = {"response": "x"}
+    labels: list[tuple[Any, Any]] = [(3, outcome(5)), (30, outcome(5)), (None, outcome(5)), (4, None)]
+    found = report(
+        collect(spec(), [(JudgeItem.model_validate(item | {"label": label}), each) for label, each in labels])
+    )
+    assert (found["n"], found["off_scale"], found["without_label"], found["pending"]) == (1, 1, 1, 1)
+    assert found["without_score"] == 0
+
+
+def test_more_labels_than_steps_could_be_are_not_rounded_to_each_other() -> None:
+    found = report(judged([(n / 1000, n / 1000 + 0.0001) for n in range(500)]), categories(spec(scale=[0.5, 1.0])))
+    assert (found["n"], found["agreement"], found["kappa"]) == (500, None, None)
+    assert found["pearson"] == pytest.approx(1)
+
+
 @pytest.mark.parametrize(
     ("fields", "steps"),
     [

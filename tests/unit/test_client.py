@@ -1,5 +1,6 @@
 """The pure parts of the client: retry decisions, lines and events from broken bytes, what a request becomes."""
 
+import argparse
 import ast
 import json
 import tomllib
@@ -136,10 +137,11 @@ def test_few_dependencies_and_an_old_python_are_declared() -> None:
 
 
 def test_every_command_and_option_is_documented() -> None:
-    page = (ROOT / "docs/client.md").read_text()
+    page = (ROOT / "docs/client.md").read_text() + (ROOT / "docs/inference.md").read_text()
     commands = next(action for action in parser.build()._actions if action.dest == "command")
     assert commands.choices
     for name, command in dict(commands.choices).items():
         assert f"`assay {name}" in page, name
-        flags = [flag for action in command._actions for flag in action.option_strings if flag not in ("-h", "--help")]
+        listed = [action for action in command._actions if action.help != argparse.SUPPRESS]
+        flags = [flag for action in listed for flag in action.option_strings if flag not in ("-h", "--help")]
         assert not [flag for flag in flags if f"`{flag}" not in page], name

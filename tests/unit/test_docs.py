@@ -10,6 +10,8 @@ from config.settings import Settings
 from tests.conftest import ROOT
 from web.app import create_app
 from workers.development_api.knobs import Knobs
+from workers.development_policy.knobs import Knobs as PolicyKnobs
+from workers.environments.adapters import ADAPTERS
 from workers.launch import POOLS
 
 README = (ROOT / "README.md").read_text()
@@ -43,6 +45,16 @@ def test_every_pool_and_queue_is_documented() -> None:
 def test_every_knob_of_the_development_api_is_documented() -> None:
     page = (ROOT / "docs/development_api.md").read_text()
     assert not [field.name for field in fields(Knobs) if f"`{field.name}`" not in page]
+
+
+def test_every_knob_of_the_development_policy_is_documented() -> None:
+    page = (ROOT / "docs/policies.md").read_text()
+    assert not [field.name for field in fields(PolicyKnobs) if f"| `{field.name}` |" not in page]
+
+
+def test_every_adapter_is_documented_with_its_success_rule() -> None:
+    page = (ROOT / "docs/policies.md").read_text()
+    assert not [name for name, adapter in ADAPTERS.items() if f"| `{name}` | {adapter.rule} |" not in page]
 
 
 def test_every_make_target_is_documented() -> None:

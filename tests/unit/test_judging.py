@@ -55,7 +55,7 @@ def item(**fields: Any) -> JudgeItem:
 
 
 def judged(asked: Asked, asking: JudgeSpec, one: JudgeItem | None = None) -> Result:
-    return asyncio.run(Judge(RUBRICS).run_one(asked, asking, Work(0, one or item()), "job-1", "bulk"))
+    return asyncio.run(Judge(RUBRICS).run_one(asked, asking, Work(0, one or item())))
 
 
 def parts(result: Result) -> dict[str, float]:
@@ -203,7 +203,7 @@ def test_a_score_stands_on_its_scale_with_everything_that_led_to_it() -> None:
     (row,) = kept["verdicts"]
     assert (row["rationale"], row["reply"], row["verdict"]) == ("Right.", '{"rationale": "Right.", "score": 8}', 8.0)
     call = asked.calls[0]
-    assert (call.model, call.timeout_s, call.max_retries, call.job, call.priority) == ("m", 9, 1, "job-1", "bulk")
+    assert (call.model, call.timeout_s, call.max_retries) == ("m", 9, 1)
     assert call.schema is not None
 
 

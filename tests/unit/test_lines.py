@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.errors import InvalidRequest
-from web.lines import InvalidLine, split
+from tasks.errors import InvalidLine
+from web.lines import Lines
 from web.refusal import Refused
 
 
@@ -21,24 +21,34 @@ def test_lines_do_not_depend_on_the_pieces_they_come_in(lines: list[bytes], data
     if expected:
         expected[0] = lines[0].removeprefix(b"\xef\xbb\xbf").removesuffix(b"\r")
     if all(line.strip() for line in expected):
-        assert list(split(pieces, 100)) == expected
+        assert list(Lines(pieces, 100)) == expected
 
 
 def test_the_last_line_needs_no_end() -> None:
-    assert list(split([b"a\nb"], 10)) == list(split([b"a\r\nb\r\n\n \n"], 10)) == [b"a", b"b"]
+    assert list(Lines([b"a\nb"], 10)) == list(Lines([b"a\r\nb\r\n\n \n"], 10)) == [b"a", b"b"]
 
 
-def test_an_empty_line_between_others_is_named() -> None:
-    with pytest.raises(InvalidLine, match="Line 2") as error:
-        list(split([b"a\n\nb\n"], 10))
-    assert isinstance(error.value, InvalidRequest)
-    assert error.value.line == 2
+def test_empty_lines_are_skipped_and_counted() -> None:
+    lines = Lines([b"\xef\xbb\xbf\r\na\n\n \n", b"b\n\nc"], 10)
+    told = []
+    for item, _ in enumerate(lines, 1):
+        error = lines.numbered(InvalidLine(item, "is not JSON.", "query"))
+        told.append((error.line, str(error), error.field))
+    assert told == [(n, f"Line {n}: is not JSON.", "query") for n in (2, 5, 7)]
+
+
+def test_a_line_that_is_not_utf_8_is_told_so() -> None:
+    lines = Lines([b'\n{"query": "caf\xe9"}\n'], 100)
+    list(lines)
+    error = lines.numbered(InvalidLine(1, "is not JSON (invalid unicode code point)."))
+    assert str(error) == "Line 2: is not UTF-8: byte 15 of it is 0xe9."
+    assert (error.line, error.field) == (2, "line 2")
 
 
 @pytest.mark.parametrize("blocks", [[b"ok\n", b"x" * 11], [b"ok\n" + b"x" * 11 + b"\n"], [b"ok\n", *[b"x"] * 11]])
 def test_a_line_that_is_too_long_is_refused_before_it_ends(blocks: list[bytes]) -> None:
     with pytest.raises(Refused, match="Line 2"):
-        list(split(blocks, 10))
+        list(Lines(blocks, 10))
 
 
 def test_many_lines_are_read_in_the_memory_of_a_few() -> None:
@@ -47,7 +57,7 @@ def test_many_lines_are_read_in_the_memory_of_a_few() -> None:
             yield b'{"prompt": "2+3?", "response": "5"}\n' * 1000
 
     tracemalloc.start()
-    number = sum(1 for _ in split(blocks(), 1000))
+    number = sum(1 for _ in Lines(blocks(), 1000))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert number == 100_000

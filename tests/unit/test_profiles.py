@@ -143,12 +143,19 @@ def test_a_profile_is_found_by_url_and_model() -> None:
     ],
 )
 def test_a_clients_url_is_refused_unless_its_host_is_permitted(hosts: str, url: str, is_allowed: bool) -> None:
-    settings = Settings(api_hosts=hosts)
+    profiles = load_profiles(Settings(api_hosts=hosts))
     if is_allowed:
-        assert require_allowed(url, settings) == normalized(url)
+        assert require_allowed(url, hosts) == normalized(url)
+        assert profiles.get(url).base_url == normalized(url)
+        assert read_key(profiles.get(url), {}) is None
     else:
         with pytest.raises(HostNotAllowed, match="may not be called"):
-            require_allowed(url, settings)
+            profiles.get(url)
+
+
+def test_what_is_no_url_is_no_profile() -> None:
+    with pytest.raises(UnknownProfile, match="must be a URL such as"):
+        load_profiles(Settings(api_hosts="*.example.com")).get("ftp://api.example.com")
 
 
 def test_costs_are_exact() -> None:

@@ -47,6 +47,7 @@ def test_a_wrong_value_is_named(monkeypatch: pytest.MonkeyPatch, name: str, valu
 
 def test_the_clients_variables_are_not_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_URL", "http://there:6006")
+    monkeypatch.setenv("ASSAY_REWARD", "math")
     monkeypatch.setenv("ASSAY_TOKEN", "s3cret")
     assert load_settings().port == 6006
 

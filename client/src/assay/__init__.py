@@ -17,7 +17,7 @@ from assay.errors import (
     UnexpectedReply,
     WaitTimeout,
 )
-from assay.model import ItemError, JobView, Row, Scores
+from assay.model import Calibration, ItemError, JobView, Row, Scores
 from assay.retry import Retry
 from assay.version import VERSION as __version__
 
@@ -27,6 +27,7 @@ __all__ = [
     "AssayError",
     "AsyncAssay",
     "AsyncJob",
+    "Calibration",
     "Conflict",
     "ConnectionFailed",
     "InvalidRequest",

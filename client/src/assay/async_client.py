@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from threading import Semaphore
 from types import TracebackType
@@ -12,7 +13,7 @@ from assay.bar import Bar
 from assay.calls import Call
 from assay.connection import EVENT_STREAMS, Connection
 from assay.handle import Handle
-from assay.model import JobView, Row, Scores
+from assay.model import Calibration, JobView, Row, Scores
 from assay.retry import Retry
 from assay.transport import AsyncTransport
 
@@ -75,9 +76,17 @@ class AsyncAssay:
         return await self.submit("judge", items, submission.chosen(spec, profile=profile, rubric=rubric), **options)
 
     async def infer(
-        self, items: Items, *, model: str = "", spec: Mapping[str, Any] | None = None, **options: Unpack[Options]
+        self,
+        items: Items,
+        *,
+        model: str = "",
+        backend: str = "",
+        sampling: Mapping[str, Any] | None = None,
+        spec: Mapping[str, Any] | None = None,
+        **options: Unpack[Options],
     ) -> AsyncJob:
-        return await self.submit("inference", items, submission.chosen(spec, model=model), **options)
+        asked = submission.chosen(spec, backend=backend, model=model, sampling=sampling)
+        return await self.submit("inference", items, asked, **options)
 
     async def job(self, job_id: str) -> AsyncJob:
         return AsyncJob(self, await self.call(calls.job(job_id)))
@@ -96,6 +105,12 @@ class AsyncAssay:
 
     async def scorers(self) -> list[dict[str, Any]]:
         return await self.call(calls.listing("scorers"))
+
+    async def profiles(self) -> list[dict[str, Any]]:
+        return await self.call(calls.listing("profiles"))
+
+    async def rewards(self) -> list[dict[str, Any]]:
+        return await self.call(calls.listing("rewards"))
 
     async def call(self, call: Call[T]) -> T:
         return await self._transport.run(flows.exchange(call, self._retry))
@@ -141,8 +156,26 @@ class AsyncJob(Handle):
         async for row in self._client._transport.iterate(flows.rows(self.id, start, limit, stop, self._client._retry)):
             yield row
 
+    async def follow(self, start: int = 0, timeout_s: float | None = None) -> AsyncIterator[JobView | bytes]:
+        flow = flows.output(self.id, start, True, timeout_s, self._client._retry)
+        async for told in self._client._transport.iterate(flow):
+            self.note(told)
+            yield told
+
+    async def output(self, start: int = 0, *, wait: bool = True) -> AsyncIterator[dict[str, Any]]:
+        flow = flows.output(self.id, start, wait, None, self._client._retry)
+        async for told in self._client._transport.iterate(flow):
+            if not self.note(told):
+                yield json.loads(told)
+
+    async def statistics(self) -> dict[str, Any]:
+        return await self._client.call(calls.statistics(self.id))
+
     async def scores(self) -> Scores:
         return Scores.of([row async for row in self.results()])
+
+    async def calibration(self) -> Calibration:
+        return await self._client.call(calls.calibration(self.id))
 
     async def cancel(self) -> AsyncJob:
         return await self._changed(calls.cancel(self.id))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Generic, TypeVar
 from urllib.parse import quote
 
 from assay.errors import UnexpectedReply
-from assay.model import JobView, Row
+from assay.model import Calibration, JobView, Row
 
 if TYPE_CHECKING:
     from assay.steps import Reply
@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NDJSON = "application/x-ndjson"
+#: Seconds a calibration may take: it reads every item of its job.
+CALIBRATION_S = 600.0
 #: Seconds without a byte after which an event stream counts as dead; the server pings every 15.
 SILENCE_S = 35.0
+#: Seconds that the statistics of a job may take.
+STATISTICS_S = 600.0
 
 
 def _nothing(_: Reply) -> Any:
@@ -100,11 +104,35 @@ def retry(job_id: str) -> Call[JobView]:
     return Call("POST", _path(job_id, "/retry"), _view, repeatable=False)
 
 
+def calibration(job_id: str) -> Call[Calibration]:
+    return Call("GET", _path(job_id, "/calibration"), _calibration, read_timeout_s=CALIBRATION_S)
+
+
+def _calibration(reply: Reply) -> Calibration:
+    return Calibration.from_json(reply.json())
+
+
 def rows(job_id: str, start: int, limit: int | None) -> Call[None]:
     params = {"start": str(start)}
     if limit is not None:
         params["limit"] = str(limit)
     return Call("GET", _path(job_id, "/results"), params=params, headers={"Accept": NDJSON})
+
+
+def output(job_id: str, start: int) -> Call[None]:
+    return Call("GET", _path(job_id, "/output"), params={"start": str(start)}, headers={"Accept": NDJSON})
+
+
+def statistics(job_id: str) -> Call[dict[str, Any]]:
+    """All rows are looked at for it, and there may be millions."""
+    return Call("GET", _path(job_id, "/statistics"), _object, read_timeout_s=STATISTICS_S)
+
+
+def _object(reply: Reply) -> dict[str, Any]:
+    data = reply.json()
+    if not isinstance(data, dict):
+        raise UnexpectedReply(f"Expected an object, got {str(data)[:200]!r}.")
+    return data
 
 
 def events(job_id: str, after: str, left_s: float) -> Call[None]:
@@ -115,7 +143,7 @@ def events(job_id: str, after: str, left_s: float) -> Call[None]:
 
 
 def listing(name: str) -> Call[list[dict[str, Any]]]:
-    """`queues`, `devices`, `workers` or `scorers`."""
+    """`queues`, `devices`, `workers`, `scorers`, `profiles` or `rewards`."""
 
     def parse(reply: Reply) -> list[dict[str, Any]]:
         data = reply.json()

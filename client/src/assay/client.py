@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from threading import Semaphore
 from types import TracebackType
@@ -12,7 +13,7 @@ from assay.bar import Bar
 from assay.calls import Call
 from assay.connection import EVENT_STREAMS, Connection
 from assay.handle import Handle
-from assay.model import JobView, Row, Scores
+from assay.model import Calibration, JobView, Row, Scores
 from assay.retry import Retry
 from assay.transport import Transport
 
@@ -78,10 +79,19 @@ class Assay:
         return self.submit("judge", items, submission.chosen(spec, profile=profile, rubric=rubric), **options)
 
     def infer(
-        self, items: Items, *, model: str = "", spec: Mapping[str, Any] | None = None, **options: Unpack[Options]
+        self,
+        items: Items,
+        *,
+        model: str = "",
+        backend: str = "",
+        sampling: Mapping[str, Any] | None = None,
+        spec: Mapping[str, Any] | None = None,
+        **options: Unpack[Options],
     ) -> Job:
-        """Run a model over prompts on the devices."""
-        return self.submit("inference", items, submission.chosen(spec, model=model), **options)
+        """Run a model over rows. `backend` is `local`, `huggingface`, `openai`, ...; `sampling` has `max_new_tokens`,
+        `temperature`, `top_p`, ...; `spec` has the rest."""
+        asked = submission.chosen(spec, backend=backend, model=model, sampling=sampling)
+        return self.submit("inference", items, asked, **options)
 
     def job(self, job_id: str) -> Job:
         """A job that was submitted earlier, here or elsewhere."""
@@ -104,6 +114,14 @@ class Assay:
     def scorers(self) -> list[dict[str, Any]]:
         """The rule scorers the server has, with a JSON schema of their options."""
         return self.call(calls.listing("scorers"))
+
+    def profiles(self) -> list[dict[str, Any]]:
+        """The API profiles that judges may be asked through, with their limits and what they are doing."""
+        return self.call(calls.listing("profiles"))
+
+    def rewards(self) -> list[dict[str, Any]]:
+        """The rewards that the server knows by name."""
+        return self.call(calls.listing("rewards"))
 
     def call(self, call: Call[T]) -> T:
         """Any call of `assay.calls`, with retries."""
@@ -156,9 +174,33 @@ class Job(Handle):
         stop = self.stop_index(start, limit)
         return self._client._transport.iterate(flows.rows(self.id, start, limit, stop, self._client._retry))
 
+    def follow(self, start: int = 0, timeout_s: float | None = None) -> Iterator[JobView | bytes]:
+        """Of an inference job: its view, the lines of its output there are by then, and so on until it has ended.
+        Lines are in input order, and each comes once."""
+        for told in self._client._transport.iterate(flows.output(self.id, start, True, timeout_s, self._client._retry)):
+            self.note(told)
+            yield told
+
+    def output(self, start: int = 0, *, wait: bool = True) -> Iterator[dict[str, Any]]:
+        """Of an inference job: the rows of its output in input order, each as soon as it and all before it are there.
+
+        `wait=False` gives those there are now.
+        """
+        for told in self._client._transport.iterate(flows.output(self.id, start, wait, None, self._client._retry)):
+            if not self.note(told):
+                yield json.loads(told)
+
+    def statistics(self) -> dict[str, Any]:
+        """Of an inference job: what each worker did, and all."""
+        return self._client.call(calls.statistics(self.id))
+
     def scores(self) -> Scores:
         """All scores with their validity mask, once the job has ended."""
         return Scores.of(self.results())
+
+    def calibration(self) -> Calibration:
+        """Of a judge job: its scores beside the labels of its items, as far as they are judged."""
+        return self._client.call(calls.calibration(self.id))
 
     def cancel(self) -> Job:
         """Stop it. Items that have an outcome keep it."""

@@ -23,6 +23,8 @@ T = TypeVar("T")
 #: Seconds before the end of a wait when polling takes over: a silent stream would sleep through it.
 _POLL_BELOW_S = 16.0
 _POLL_S = (0.05, 1.0)
+#: Seconds between two looks for further rows of an output: after some came, and when none come for long.
+_FOLLOW_S = (0.2, 2.0)
 #: Jobs asked for at a time.
 _PAGE = 50
 
@@ -88,6 +90,50 @@ def _rows(reader: LineReader, data: bytes | Lost | None) -> Iterator[Row]:
                 yield Row.from_json(json.loads(line))
             except ValueError as error:
                 raise UnexpectedReply(f"Expected a row, got {line[:200]!r}.") from error
+
+
+def output(job_id: str, start: int, wait: bool, timeout_s: float | None, retry: Retry) -> Flow[None]:
+    """Emits the job's view, then the lines of its output that are there by now, and so on until it has ended.
+
+    A line is emitted once and whole, whatever happens to connections. Without `wait` it is over after one look.
+    """
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    position, poll_s = start, _FOLLOW_S[0]
+    while True:
+        view: JobView = yield from exchange(calls.job(job_id), retry)
+        yield Emit(view)
+        before = position
+        position = yield from _output_lines(job_id, position, view.total if view.ended else None, retry)
+        if view.ended or not wait:
+            return
+        left_s = float("inf") if deadline is None else deadline - time.monotonic()
+        if left_s <= 0:
+            raise WaitTimeout(view, timeout_s or 0.0)
+        poll_s = _FOLLOW_S[0] if position > before else min(_FOLLOW_S[1], poll_s * 1.5)
+        yield Pause(min(poll_s, left_s))
+
+
+def _output_lines(job_id: str, position: int, stop: int | None, retry: Retry) -> Flow[int]:
+    """Emits the lines there are from this position on, up to `stop` if that is known. Gives the position reached."""
+    patience = Patience(retry)
+    while stop is None or position < stop:
+        call = calls.output(job_id, position)
+        failure: Failure | None = yield Open(call)
+        if isinstance(failure, Reply) and failure.status == 200:
+            reader = LineReader()
+            while True:
+                data = yield Read()
+                if not isinstance(data, bytes):
+                    failure = data
+                    break
+                for line in reader.feed(data):
+                    position += 1
+                    patience.renew()
+                    yield Emit(line)
+            if failure is None and not reader.rest and (stop is None or position >= stop):
+                return position
+        yield _pause(patience, failure or Lost(UnexpectedReply(f"the output ended at row {position} of {stop}")), call)
+    return position
 
 
 def watch(job_id: str, timeout_s: float | None, retry: Retry, seats: Semaphore) -> Flow[None]:

@@ -36,6 +36,13 @@ class Handle:
             self.kept = None
         self.view = view
 
+    def note(self, told: object) -> bool:
+        """Whether this is a view, which is kept then."""
+        if isinstance(told, JobView):
+            self.accept(told)
+            return True
+        return False
+
     def checked(self: H) -> H:
         if self.state in ("failed", "cancelled"):
             raise JobFailed(self.view)

@@ -112,6 +112,38 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Calibration:
+    """A judge's scores beside people's labels. None is what is not defined, such as the correlation of a constant."""
+
+    job: str
+    state: str = ""
+    total: int = 0
+    pending: int = 0
+    """Items without an outcome yet, which are left out."""
+    n: int = 0
+    """Items with score and label, which are compared."""
+    without_score: int = 0
+    without_label: int = 0
+    off_scale: int = 0
+    """Items whose label has no place on the scale."""
+    agreement: float | None = None
+    kappa: float | None = None
+    weighted_kappa: float | None = None
+    pearson: float | None = None
+    spearman: float | None = None
+    mean_error: float | None = None
+    position: Mapping[str, float | None] = field(default_factory=dict)
+    """Of pairs: `first_wins`, `verdicts`, `orders_disagree`."""
+    length: Mapping[str, float | None] = field(default_factory=dict)
+    """Rank correlation of the response's length `with_score`, and `with_error` (score minus label)."""
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, data: object) -> Calibration:
+        return cls(**_told(cls, data, "job"), raw=cast("Mapping[str, Any]", data))
+
+
+@dataclass(frozen=True)
 class Scores:
     """Scores in input order with their mask. A failure is never a number unless the request asked for one."""
 

@@ -50,7 +50,7 @@ def scoring(scorers: Scorer | Sequence[Scorer], spec: Mapping[str, Any] | None =
     return {"scorers": named, **(spec or {})}
 
 
-def chosen(spec: Mapping[str, Any] | None, **fields: str) -> dict[str, Any]:
+def chosen(spec: Mapping[str, Any] | None, **fields: Any) -> dict[str, Any]:
     """A spec with those fields that were given."""
     return {**{name: value for name, value in fields.items() if value}, **(spec or {})}
 
@@ -67,7 +67,13 @@ def prepared(kind: str, items: Items, spec: Mapping[str, Any] | None, options: O
     rest.update({name: value for name, value in options.items() if name not in ("idempotency_key", "wait_s")})
     key, wait_s = options.get("idempotency_key") or str(uuid.uuid4()), options.get("wait_s") or 0.0
     with contextlib.ExitStack() as stack:
-        if isinstance(items, (str, os.PathLike)):
+        if isinstance(items, str) and "://" in items:
+            named = _dumps({**rest, "items_url": items}).encode()
+            yield calls.submit(upload.of_bytes(named, "application/json"), {}, key, wait_s)
+            return
+        if isinstance(items, upload.Upload):
+            body = items
+        elif isinstance(items, (str, os.PathLike)):
             body = upload.of_path(items)
         elif not isinstance(items, Sequence):
             lines = (upload.encode(item, index) for index, item in enumerate(items))

@@ -17,8 +17,9 @@ from typing import IO, Any, Callable, Union
 from assay.calls import NDJSON
 
 Item = Mapping[str, Any]
-#: Dicts (a list, or anything that yields them), or the path of a .jsonl, .jsonl.gz or .jsonl.zst file.
-Items = Union[Iterable[Item], str, "os.PathLike[str]"]
+#: Dicts (a list, or anything that yields them), the path of a .jsonl, .jsonl.gz or .jsonl.zst file, or the URL of one
+#: that the server reads itself; or lines that were made ready for sending.
+Items = Union[Iterable[Item], str, "os.PathLike[str]", "Upload"]
 
 #: Bytes handed to the connection at a time.
 CHUNK_BYTES = 256 * 1024
@@ -34,6 +35,11 @@ class Upload:
 
 def of_bytes(content: bytes, media_type: str) -> Upload:
     return Upload({"Content-Type": media_type, "Content-Length": str(len(content))}, lambda: iter((content,)))
+
+
+def of_lines(lines: Callable[[], Iterable[bytes]]) -> Upload:
+    """Lines with their ends, made anew whenever the body is sent."""
+    return Upload({"Content-Type": NDJSON}, lambda: _packed(lines()))
 
 
 def of_sequence(items: Sequence[Item]) -> Upload:

@@ -16,6 +16,8 @@ local PAGE_ITEMS, GROUP_DIGITS = 8192, 10
 -- The stage that moves the outcomes of a stored job into storage; its "items" are parts.
 local PARTS = '~parts'
 local PROGRESS_EVERY_S = 0.25
+-- Parked instead of an item: the stage may go on.
+local RESTED = '~'
 
 local function now()
   local time = redis.call('TIME')
@@ -95,10 +97,10 @@ local function tell(job, kind, fields)
   redis.call('XADD', key_job_events(job), 'MAXLEN', '~', EVENTS_KEPT, '*', 'event', kind, unpack(fields or {}))
 end
 
--- Put the job where fill looks for work of this stage, unless it is paused. A newcomer starts level with the least served.
+-- Put the job where fill looks for work of this stage, unless it is paused or rests. A newcomer starts level with the least served.
 local function make_ready(job, stage)
-  local info = redis.call('HMGET', key_job(job), 'pool:' .. stage, 'priority', 'used:' .. stage, 'paused')
-  if info[4] == '1' then return end
+  local info = redis.call('HMGET', key_job(job), 'pool:' .. stage, 'priority', 'used:' .. stage, 'paused', 'rests_until:' .. stage)
+  if info[4] == '1' or tonumber(info[5] or 0) > now() then return end
   local ready, member = key_ready(info[1], info[2]), job .. '|' .. stage
   if redis.call('ZSCORE', ready, member) then return end
   local least = redis.call('ZRANGE', ready, 0, 0, 'WITHSCORES')
@@ -108,6 +110,13 @@ end
 local function make_unready(job, stage)
   local info = redis.call('HMGET', key_job(job), 'pool:' .. stage, 'priority')
   redis.call('ZREM', key_ready(info[1], info[2]), job .. '|' .. stage)
+end
+
+-- What this stage needs is away until then: the job gets no more chunks of it, which would only take up workers.
+local function rest(job, stage, due)
+  redis.call('HSET', key_job(job), 'rests_until:' .. stage, stamp(due))
+  redis.call('ZADD', key_parked(), stamp(due), job .. '|' .. stage .. '|' .. RESTED)
+  make_unready(job, stage)
 end
 
 -- Items of a stored job that have left the first stage's pending list and are not in its files: what takes memory.
@@ -145,11 +154,20 @@ local function come_back(job, stage, index)
   push_pending(job, stage, index, true)
 end
 
+-- So many items of a chunk are out no more: their job, which may have only so many out, can have others.
+local function come_in(id, job, stage, number)
+  redis.call('HINCRBY', key_chunk(id), 'out', -number)
+  if redis.call('EXISTS', key_job(job)) == 0 then return end
+  redis.call('HINCRBY', key_job(job), 'out:' .. stage, -number)
+  if redis.call('EXISTS', key_job_pending(job, stage)) == 1 then make_ready(job, stage) end
+end
+
 local function drop_chunk(id)
-  local info = redis.call('HMGET', key_chunk(id), 'job', 'queue', 'incarnation', 'seconds', 'priority')
+  local info = redis.call('HMGET', key_chunk(id), 'job', 'queue', 'incarnation', 'seconds', 'priority', 'stage', 'out')
   if not info[1] then return end
   leave_queue(id, info[2], info[5], info[4])
   redis.call('SREM', key_job_chunks(info[1]), id)
+  if tonumber(info[7] or 0) > 0 then come_in(id, info[1], info[6], tonumber(info[7])) end
   if facts(info[1]).part_items > 0 and redis.call('SCARD', key_job_chunks(info[1])) == 0 then
     local first = redis.call('HGET', key_job(info[1]), 'first') -- it may have been held back
     if redis.call('EXISTS', key_job_pending(info[1], first)) == 1 then make_ready(info[1], first) end

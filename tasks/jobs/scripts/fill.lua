@@ -1,12 +1,14 @@
 -- Top queues of one pool up to their windows with new chunks. Idempotent: computed from what is there.
 -- ARGV  1 pool  2 target s of a chunk  3 least s of a chunk  4 most items of a chunk  5 consumers of the pool
---       6.. queue, consumers of this queue, batch key that is loaded there; ...
+--       6.. queue, consumers of this queue, models that are loaded there, by commas; ...
 -- Returns the number of chunks made, then queue, chunk, job, priority, ... : the messages to publish. Where several chunks wait
 -- already, their messages are enough: who takes one goes on with the next.
 -- Keeps: a chunk is in the ledger before its message exists; an item is in one chunk or one pending entry, never both.
 local pool, target_s, least_s, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local consumers = math.max(1, tonumber(ARGV[5]))
 local made, MOST_CHUNKS = {0}, 256
+-- Chunks that an engine which takes items as it has room may hold: the slowest item of one must not leave it half empty.
+local STREAMED = 6
 
 -- Best job: highest priority, then least served; a job whose model is loaded may go first while it is close to that.
 local function choose(loaded)
@@ -16,7 +18,9 @@ local function choose(loaded)
       local chosen = best[1]
       if loaded ~= '' then
         for at = 1, #best, 2 do
-          local same = redis.call('HGET', key_job(string.match(best[at], '^[^|]+')), 'batch_key') == loaded
+          local sort = redis.call('HGET', key_job(string.match(best[at], '^[^|]+')), 'batch_key') or ''
+          local model = string.match(sort, '|(.*)')
+          local same = string.find(',' .. loaded .. ',', ',' .. model .. ',', 1, true)
           if same and tonumber(best[at + 1]) <= tonumber(best[2]) + 4 * target_s then chosen = best[at] break end
         end
       end
@@ -62,11 +66,11 @@ end
 
 -- One or two seconds of work; less near the end, so that nobody is left with a long last chunk, but never a crumb.
 local function size(queue, job, stage)
-  local info = redis.call('HMGET', key_job(job), 'cost:' .. stage, 'pending:' .. stage, 'batch_items')
+  local info = redis.call('HMGET', key_job(job), 'cost:' .. stage, 'pending:' .. stage, 'batch_items:' .. stage, 'least_items:' .. stage)
   local mean, left, batch = math.max(tonumber(info[1]), 0.000001), tonumber(info[2]), tonumber(info[3])
   local cost, most_s = cost_on(queue, job, mean)
   local share = math.ceil(left / (2 * consumers) * math.min(1, mean / cost))
-  local full = math.floor(most_s / cost)
+  local full = math.max(math.floor(most_s / cost), tonumber(info[4] or 1))
   local crumb = math.max(math.floor(least_s / cost), math.min(batch, math.ceil(left / consumers)))
   return math.max(1, math.min(most, full, math.max(share, crumb))), cost
 end
@@ -80,12 +84,12 @@ local function dispatch(queue, readers, id, job, priority, number, seconds)
   for _, value in ipairs({queue, id, job, priority}) do made[#made + 1] = value end
 end
 
--- One chunk to run and one to follow for each reader; many more only while they are small. Work of lower priority that waits
--- already does not count: it can wait.
-local function has_room(queue, readers, priority)
+-- One chunk to run and one to follow for each reader, some more where an engine runs several at once; many more only while they are
+-- small. Work of lower priority that waits already does not count: it can wait.
+local function has_room(queue, readers, priority, streams)
   local waiting = redis.call('ZCOUNT', key_dispatched(queue), '-inf', (RANK[priority] + 1) * 1e12)
   local chunks, load = waiting + redis.call('SCARD', key_running(queue)), 0
-  if chunks < 2 * readers then return true end
+  if chunks < (streams and STREAMED or 2) * readers then return true end
   for _, each in ipairs(PRIORITIES) do
     if RANK[each] <= RANK[priority] then load = load + tonumber(redis.call('HGET', key_loads(), queue .. '|' .. each) or 0) end
   end
@@ -100,12 +104,26 @@ local function is_held_back(job, stage)
   return redis.call('SCARD', key_job_chunks(job)) > 0 or tonumber(info[4]) > 0
 end
 
+-- How many items of this job may be put into a chunk of this stage, and whether that is limited; a sixteenth of the limit at a time,
+-- so that not all wait for the slowest.
+local function allowance(job, stage, wanted)
+  local info = redis.call('HMGET', key_job(job), 'most_out:' .. stage, 'out:' .. stage)
+  local most = tonumber(info[1] or 0)
+  if most == 0 then return wanted, false end
+  return math.min(wanted, math.max(1, math.floor(most / 16)), most - tonumber(info[2] or 0)), true
+end
+
 -- Returns whether there may be more to do for this queue.
 local function new_chunk(queue, readers, loaded)
   local job, stage, priority = choose(loaded)
-  if not job or not has_room(queue, readers, priority) then return false end
+  if not job then return false end
+  local streams = redis.call('HGET', key_job(job), 'streams:' .. stage) == '1'
+  if not has_room(queue, readers, priority, streams) then return false end
   if is_held_back(job, stage) then make_unready(job, stage) return true end
   local wanted, cost = size(queue, job, stage)
+  local is_limited
+  wanted, is_limited = allowance(job, stage, wanted)
+  if wanted <= 0 then make_unready(job, stage) return true end
   local items, mode, number = cut(job, stage, wanted)
   redis.call('HINCRBY', key_job(job), 'pending:' .. stage, -number)
   note_inflight(job, stage, number)
@@ -120,6 +138,10 @@ local function new_chunk(queue, readers, loaded)
   redis.call('HSET', key_chunk(id), 'job', job, 'stage', stage, 'items', items, 'count', number, 'mode', mode,
     'queue', queue, 'state', 'dispatched', 'dispatched_at', stamp(now()), 'priority', priority, 'sequence', sequence, 'seconds', number * cost,
     'batch_key', redis.call('HGET', key_job(job), 'batch_key'))
+  if is_limited then
+    redis.call('HINCRBY', key_job(job), 'out:' .. stage, number)
+    redis.call('HSET', key_chunk(id), 'out', number)
+  end
   redis.call('SADD', key_job_chunks(job), id)
   dispatch(queue, readers, id, job, priority, sequence, number * cost)
   return true

@@ -1,7 +1,7 @@
 -- Take the chunk a message names, or the next best of the queue; and adopt more of the same kind until a batch is full.
 -- ARGV  1 queue  2 chunk  3 incarnation  4 worker  5 token  6 1: adopt
 -- Returns chunk, job, stage, items, mode, layout of its payload, ... for each chunk taken; nothing when there is none.
--- Keeps: a chunk has one holder; the same token always gets the same chunks, so a lost reply may be asked for again.
+-- Keeps: a worker that is to stop takes nothing; a chunk has one holder; the same token always gets the same chunks, so a lost reply may be asked for again.
 local queue, wanted, incarnation, worker, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local taken, total = {}, 0
 
@@ -16,6 +16,7 @@ for _, id in ipairs(redis.call('SMEMBERS', key_held(incarnation))) do
   if redis.call('HGET', key_chunk(id), 'token') == token then answer(id) end
 end
 if #taken > 0 or redis.call('EXISTS', key_queue_mode(queue)) == 1 then return taken end
+if redis.call('HGET', key_worker(worker), 'state') == '"stopping"' then return taken end
 if redis.call('EXISTS', key_held(incarnation)) == 0 then redis.call('DEL', key_batch(incarnation)) end -- of chunks it lost
 
 local function take(id)
@@ -46,7 +47,7 @@ end
 if #taken == 0 or ARGV[6] ~= '1' then return taken end
 local first = redis.call('HMGET', key_chunk(wanted), 'batch_key', 'stage', 'mode')
 if first[3] ~= '' then return taken end
-local capacity = tonumber(redis.call('HGET', key_job(taken[2]), 'batch_items'))
+local capacity = tonumber(redis.call('HGET', key_job(taken[2]), 'batch_items:' .. first[2]))
 for _, id in ipairs(redis.call('ZRANGE', key_dispatched(queue), 0, 255)) do
   if total >= capacity then break end
   local info = redis.call('HMGET', key_chunk(id), 'batch_key', 'stage', 'mode', 'count')

@@ -13,7 +13,11 @@ redis.call('HSET', key_tick(), 'last', stamp(at), 'grace_until', stamp(grace_unt
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', key_parked(), '-inf', stamp(at), 'LIMIT', 0, 500)) do
   local job, stage, entry = string.match(member, '^(.-)|(.-)|(.+)$')
   redis.call('ZREM', key_parked(), member)
-  come_back(job, stage, entry)
+  if entry ~= RESTED then
+    come_back(job, stage, entry)
+  elseif redis.call('EXISTS', key_job_pending(job, stage)) == 1 then
+    make_ready(job, stage)
+  end
 end
 for _, job in ipairs(redis.call('ZRANGEBYSCORE', key_deadlines(), '-inf', stamp(at), 'LIMIT', 0, 100)) do
   local counts = redis.call('HMGET', key_job(job), 'state', 'ok', 'total', 'max_failed_share')
