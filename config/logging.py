@@ -44,6 +44,8 @@ def logging_config(process: str, level: str) -> dict[str, Any]:
             "httpx2": {"level": "WARNING"},
             "celery.worker.consumer.consumer": {"filters": ["without_traceback"]},
             "celery.worker.request": {"filters": ["without_traceback"]},
+            # What a lost connection left half open may fail to close.
+            "celery.bootsteps": {"filters": ["without_traceback"]},
             # gunicorn brings handlers of its own; its lines should look like ours.
             "gunicorn.error": {"handlers": [], "propagate": True},
         },
