@@ -132,7 +132,8 @@ class _Stream:
         if kind in ENDS:
             self._ended = not self._is_active()
         data: dict[str, Any] = {"at": order(name)[0] / 1000}
-        data |= {key: int(text) if text.isdigit() else text for key, text in fields.items() if key != "event"}
+        trials = self._job.trials
+        data |= {key: int(text) // trials if text.isdigit() else text for key, text in fields.items() if key != "event"}
         return _format(kind, data, name)
 
     def _is_active(self) -> bool:

@@ -106,7 +106,7 @@ class JobCore:
             raise Conflict(f"The job is {current.state}: only a job that is done, or failed, can be retried.")
         if current.trimmed:
             raise Conflict("The job was open-ended and has forgotten its first items: it cannot be retried.")
-        lines = self.outcomes.lines(current, 0, current.total)
+        lines = self.outcomes.lines(current, 0, current.total * current.trials)
         failed = [index for index, line in lines if line is None or not is_ok(line)]
         again = self.store.with_their_groups(job, failed)
         if not again:
@@ -117,7 +117,7 @@ class JobCore:
         ranges = compress(again).split(",")
         self.ledger.run_reopened(job, [",".join(ranges[at : at + PAGE]) for at in range(0, len(ranges), PAGE)])
         self.dispatcher.fill("device", "api", "cpu")
-        return len(again)
+        return len(again) // current.trials
 
     def _as_counted(self, job: Job, indices: Sequence[int]) -> list[Reopened]:
         """These items with what their last outcome added to the counters."""

@@ -29,10 +29,11 @@ class Explainer:
     def explain(self, job_id: str, index: int) -> dict[str, Any]:
         """One entry for each stage of the item. Raises UnknownJob, and InvalidRequest for an index it does not have."""
         job = self._store.job(job_id)
-        payload = self._payloads.read(job.id, job.layout, [index]).get(index)
+        row = index * job.trials  # of several trials, the first
+        payload = self._payloads.read(job.id, job.layout, [row]).get(row)
         if payload is None:
             raise InvalidRequest(f"The job has no item {index}: it has {job.total}.", field="index")
-        ((_, line),) = self._outcomes.lines(job, index, index + 1)
+        ((_, line),) = self._outcomes.lines(job, row, row + 1)
         was_cached = bool(line) and bool(json.loads(str(line))["cached"])
         spec_text, mode = self._state.hmget(keys.job(job_id), ["spec", "cache"])
         kind = self._kinds[job.kind]

@@ -28,6 +28,8 @@ class Work(Generic[ItemT]):
     attempts: int = 0
     spec: Any = None
     """Of its job; where a batch is of several, each has its own."""
+    trial: int = 0
+    """Which time this is, of an item that is run several times; then `index` is of the trial, not of the item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,15 @@ class ChoosingKind(Protocol):
 
     def choose(self, spec: Any, items: Iterator[dict[str, Any]], slots: int) -> Iterator[dict[str, Any]]:
         """The items of the job, in order; `slots` is how many device workers there are."""
+
+
+@runtime_checkable
+class TrialKind(Protocol):
+    """A kind that runs an item several times, and makes one outcome of it in a grouped stage."""
+
+    def trials(self, spec: Any) -> int:
+        """How often. Where it is more than once, a group is the trials of one item, whatever group that names, and its
+        stage gives all of them the same status: they are counted as one."""
 
 
 @runtime_checkable

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from config.queues import Priority
 from tasks.apis.usage import Usage
+from tasks.jobs.trials import trials_of
 
 JobState = Literal["queued", "running", "finishing", "reopening", "done", "failed", "cancelled"]
 ACTIVE: tuple[JobState, ...] = ("queued", "running", "finishing", "reopening")
@@ -164,3 +165,8 @@ class Job:
     @property
     def is_active(self) -> bool:
         return self.state in ACTIVE
+
+    @property
+    def trials(self) -> int:
+        """Rows of the ledger that each item has."""
+        return trials_of(self.layout)

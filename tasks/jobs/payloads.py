@@ -1,7 +1,8 @@
 """What the items of a job are: written once at submit, read by index.
 
-Three layouts: blocks of items in a Redis hash (small jobs), one item a block (`each`: open-ended jobs, which drop them
-one by one), and a JSONL file in the storage of which Redis knows where each block begins (`stored:<folder>`).
+Four layouts: blocks of items in a Redis hash (small jobs), the same for items of which each has several rows
+(`trials:<n>`), one item a block (`each`: open-ended jobs, which drop them one by one), and a JSONL file in the storage
+of which Redis knows where each block begins (`stored:<folder>`).
 """
 
 import json
@@ -16,6 +17,7 @@ from config import keys
 from config.queues import Priority
 from tasks import quick_json
 from tasks.jobs.storage import Storage, folder_name, is_stored, items_path
+from tasks.jobs.trials import trials_of
 from tasks.jobs.values import Values
 
 #: Items stored together. A chunk reads whole blocks, so small ones waste little and large ones cost few commands.
@@ -146,13 +148,14 @@ class Payloads:
                     if index in asked:
                         found[index] = quick_json.read(line)
             return found
-        size = _block_items(wanted.layout)
+        size, trials = _block_items(wanted.layout), trials_of(wanted.layout)
         return {
-            index: item
+            row: item
             for block, body in zip(_blocks(wanted), next(replies), strict=True)
             if body
             for index, item in enumerate(quick_json.read(body), block * size)
-            if index in asked
+            for row in range(index * trials, (index + 1) * trials)
+            if row in asked
         }
 
     def _lines(self, wanted: Wanted, offsets: str) -> list[bytes]:
@@ -167,7 +170,7 @@ def _block_items(layout: str) -> int:
 
 
 def _blocks(wanted: Wanted) -> list[int]:
-    size = _block_items(wanted.layout)
+    size = _block_items(wanted.layout) * trials_of(wanted.layout)
     return sorted({index // size for index in wanted.indices})
 
 

@@ -16,6 +16,7 @@ from tasks.jobs.outcome import unfinished
 from tasks.jobs.outcomes import PAGE, Outcomes
 from tasks.jobs.payloads import Payloads
 from tasks.jobs.store import Store
+from tasks.jobs.trials import folded
 
 #: What an item without an outcome reads as once its job is over.
 _UNFINISHED = {"cancelled": "cancelled", "failed": "cancelled", "done": "timed_out"}
@@ -52,11 +53,12 @@ class Results:
     def texts(self, job: Job, start: int = 0, stop: int | None = None) -> Iterator[str]:
         """The same as JSON, row by row."""
         last = job.total if stop is None else min(stop, job.total)
-        lines = self._outcomes.lines(job, max(start, job.trimmed), last)
+        lines = self._outcomes.lines(job, max(start, job.trimmed) * job.trials, last * job.trials)
         while page := list(islice(lines, PAGE)):
             if not job.is_active:
                 page = self._with_unfinished(job, page)
-            yield from (line for _, line in page if line is not None)
+            rows = page if job.trials == 1 else folded(page, job.trials)
+            yield from (line for _, line in rows if line is not None)
 
     def wait(self, job: str, timeout_s: float) -> Job:
         """The job, once it is over or the time is up. Sleeps on its events, so the end is seen at once."""

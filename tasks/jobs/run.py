@@ -26,6 +26,7 @@ from tasks.jobs.patience import patiently
 from tasks.jobs.payloads import Payloads, Wanted
 from tasks.jobs.storage import is_stored
 from tasks.jobs.store import Store
+from tasks.jobs.trials import key_of, trials_of
 from tasks.jobs.values import Values
 from tasks.runtime import Means
 
@@ -196,9 +197,10 @@ class Runner:
                 self._fail(chunk, lost, failure, over=False)
             for index, (payload, carry, attempts) in work.items():
                 item = kind.item_model.model_validate(payload)
-                key = kind.key(about.spec, stage.name, item) if about.recipe.cache != "off" else None
+                trial = index % trials_of(chunk.layout)
+                own = kind.key(about.spec, stage.name, item) if about.recipe.cache != "off" else None
+                key = key_of(own, trial) if own is not None else None
                 request = request_hash(answers_of(kind, stage), stage.name, key) if key is not None else ""
-                entries.append(
-                    Entry(chunk, payload, Work(index, item, carry, attempts, about.spec), request, key, about)
-                )
+                work_item = Work(index, item, carry, attempts, about.spec, trial)
+                entries.append(Entry(chunk, payload, work_item, request, key, about))
         return known, entries

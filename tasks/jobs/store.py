@@ -12,6 +12,7 @@ from tasks.apis.usage import as_usage
 from tasks.errors import UnknownJob
 from tasks.jobs.ledger import GROUP_DIGITS, PAGE_ITEMS, expand
 from tasks.jobs.model import ACTIVE, Job
+from tasks.jobs.trials import trials_of
 
 #: Items whose groups are asked for in one round trip.
 PAGE = 1000
@@ -76,7 +77,9 @@ def _as_job(
     usage: dict[str, str],
     now: float,
 ) -> Job:
-    ok, failed, cached, total = (int(fields.get(name) or 0) for name in ("ok", "failed", "cached", "total"))
+    layout = fields.get("layout", "")
+    trials = trials_of(layout)  # all of an item are counted together, and alike
+    ok, failed, cached, total = (int(fields.get(name) or 0) // trials for name in ("ok", "failed", "cached", "total"))
     created, started, ended = (
         float(fields.get(name) or 0) or None for name in ("created_at", "started_at", "ended_at")
     )
@@ -99,9 +102,9 @@ def _as_job(
         paused=fields.get("paused") == "1",
         open=is_open,
         trimmed=int(fields.get("trimmed") or 0),
-        layout=fields.get("layout", ""),
+        layout=layout,
         reason=fields.get("reason", ""),
-        reasons={name: int(number) for name, number in reasons.items() if int(number) > 0},
+        reasons={name: int(number) // trials for name, number in reasons.items() if int(number) > 0},
         workers={
             name: {"items": int(number), "seconds": float(workers.get(f"{name}:s", 0))}
             for name, number in workers.items()

@@ -15,13 +15,14 @@ from tasks import quick_json
 from tasks.errors import Conflict, InvalidRequest, UnknownJob
 from tasks.jobs.cache import Cache, canonical, request_hash
 from tasks.jobs.dispatch import Dispatcher
-from tasks.jobs.kinds import ChoosingKind, Kind, Kinds, Work, answers_of
+from tasks.jobs.kinds import ChoosingKind, Kind, Kinds, TrialKind, Work, answers_of
 from tasks.jobs.ledger import PARTS, Ledger, compress
 from tasks.jobs.model import JobHead, JobRequest, Result, Stage
 from tasks.jobs.outcome import settle
 from tasks.jobs.outcomes import PART_ITEMS
 from tasks.jobs.payloads import EACH, STAGING_S, Payloads
 from tasks.jobs.storage import STORED, Storage
+from tasks.jobs.trials import layout_of
 from tasks.jobs.upload import Upload, as_lines, checked_lines
 from tasks.registry import Registry
 
@@ -63,6 +64,9 @@ class Door:
             chosen = list(kind.choose(spec, iter(request.items), self._slots()))
             request = request.model_copy(update={"items": chosen})
         items = [_validated(kind.item_model, item, f"items[{index}]") for index, item in enumerate(request.items)]
+        trials = kind.trials(spec) if isinstance(kind, TrialKind) else 1
+        if trials > 1:
+            self._require_few(len(items) * trials)
         if len(items) > self._stored_items:
             lines = as_lines(request.items)
             return self._submit_stored(request.head, kind, spec, stages, lines, idempotency_key, token)
@@ -76,17 +80,19 @@ class Door:
         # Under a name of its own: the same request may be on its way twice, and only one of them becomes the job.
         staged = f"{job}~{uuid4().hex[:8]}"
         self._payloads.write(staged, request.items)
-        if any(stage.grouped for stage in stages):
-            groups = _groups(request.items)
-            self._ledger.enroll(staged, 0, groups, STAGING_S)
+        total = len(items) * trials
+        if trials > 1:
+            self._ledger.enroll(staged, 0, [row - row % trials for row in range(total)], STAGING_S)
+        elif any(stage.grouped for stage in stages):
+            self._ledger.enroll(staged, 0, _groups(request.items), STAGING_S)
         settled = [settle(index, request.items[index], hits[index]) for index in sorted(hits)]
         for start in range(0, len(settled), PAGE):
             page = {each.index: each.outcome for each in settled[start : start + PAGE]}
             self._ledger.prefill(staged, stages[0].name, page, STAGING_S)
-        missing = compress(index for index in range(len(items)) if index not in hits)
-        counts = {"total": len(items), "ok": len(hits), "cached": len(hits), "token": token}
+        missing = compress(row for row in range(total) if row not in hits)
+        counts = {"total": total, "ok": len(hits), "cached": len(hits), "token": token, "layout": layout_of(trials)}
         self._create(job, staged, request, kind, spec, stages, missing, counts)
-        if len(hits) < len(items):
+        if len(hits) < total:
             self._dispatcher.fill(stages[0].pool)
         return job
 
@@ -111,6 +117,8 @@ class Door:
         idempotency_key: str | None, token: str,
     ) -> str:  # fmt: skip
         """What the cache has, workers look up when they come to it: a large job must not take long to submit."""
+        if isinstance(kind, TrialKind) and kind.trials(spec) > 1:
+            self._require_few(self._stored_items + 1)
         self._storage.require_reach(worker.host for worker in self._registry.workers() if worker.pool != "beat")
         upload = Upload(self._state, self._storage, self._ledger, job := uuid4().hex)
         upload.write(lines, is_grouped=any(stage.grouped for stage in stages))
@@ -176,6 +184,15 @@ class Door:
         return state
 
     # --- what all of them share ---
+
+    def _require_few(self, rows: int) -> None:
+        """Items of several trials are not kept in the storage: they would be read and moved in other pieces."""
+        if rows > self._stored_items:
+            raise InvalidRequest(
+                f"Items and trials make more than {self._stored_items:,} runs, which one job may have where items are "
+                "run several times: send several jobs.",
+                field="items",
+            )
 
     def _slots(self) -> int:
         return sum(worker.pool == "device" for worker in self._registry.workers())

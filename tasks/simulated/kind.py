@@ -55,6 +55,9 @@ class Simulated:
             return None
         return {"x": item.x, "seed": spec.seed, "result_bytes": spec.result_bytes}
 
+    def trials(self, spec: SimulatedSpec) -> int:
+        return spec.trials
+
     def labels(self, spec: SimulatedSpec) -> Mapping[str, str]:
         return {"model": f"simulated-{spec.seed}"}
 
@@ -65,7 +68,7 @@ class Simulated:
         if not _sleep(spec.batch_cost_s * self._slowdown, context):
             return [STOPPED] * len(batch)
         if any(stage.grouped and stage.name == context.stage for stage in spec.stages):
-            return _finish_groups(batch)
+            return _finish_groups(batch) if spec.trials == 1 else _finish_trials(batch, spec.trials)
         return [self._run_one(context, spec, work) for work in batch]
 
     def stream(self, context: Context, feed: Feed[SimulatedItem]) -> None:
@@ -156,3 +159,22 @@ def _finish_groups(batch: Sequence[Work[SimulatedItem]]) -> list[Result]:
             )
         )
     return results
+
+
+def _finish_trials(batch: Sequence[Work[SimulatedItem]], trials: int) -> list[Result]:
+    """The mean of an item's trials that ran; an item none of whose trials ran has failed."""
+    items: dict[int, list[dict[str, Any]]] = {}
+    for work in batch:
+        items.setdefault(work.index // trials, []).append(work.carry or {})
+    outcomes = {}
+    for item, carried in items.items():
+        ran = [each for each in carried if each.get("status") == "ok"]
+        if not ran:
+            failed = carried[0].get("error") or {"type": "lost", "message": "No result came with this item."}
+            outcomes[item] = Result(error=ItemError(failed["type"], failed["message"]))
+        else:
+            mean = sum(each["score"] for each in ran) / len(ran)
+            outcomes[item] = Result(
+                score=mean, parts={"trials": float(len(ran))}, cached=all(each["cached"] for each in ran)
+            )
+    return [outcomes[work.index // trials] for work in batch]

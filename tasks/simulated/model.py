@@ -1,8 +1,8 @@
 """What a simulated job may ask for. docs/simulated.md shows it in use."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 
 class SimulatedStage(BaseModel):
@@ -29,6 +29,13 @@ class SimulatedSpec(BaseModel):
     cacheable: bool = Field(False, description="Whether answers are hashed, cached and shared.")
     timeout_s: float = Field(300.0, gt=0, description="Seconds a batch may take before its worker counts as hung.")
     stages: tuple[SimulatedStage, ...] = Field((SimulatedStage(name="run", pool="device"),), min_length=1)
+    trials: int = Field(1, ge=1, le=1000, description="Times each item is run; the last stage must be grouped then.")
+
+    @model_validator(mode="after")
+    def _makes_one_of_several(self) -> Self:
+        if self.trials > 1 and not self.stages[-1].grouped:
+            raise ValueError("`trials`: the last stage makes one outcome of them, and must be grouped")
+        return self
 
 
 class SimulatedItem(BaseModel):
