@@ -42,6 +42,16 @@ def worker_models(name: str) -> str:
     return f"assay:worker:{name}:models"
 
 
+def worker_policies(name: str) -> str:
+    """String, JSON: the policy servers of a process of this worker, and which process. Told every second; lives ten."""
+    return f"assay:worker:{name}:policies"
+
+
+def policy_owner(server: str) -> str:
+    """String: the worker that talks to this policy server. Lapses ten seconds after it last said so."""
+    return f"assay:policy:{server}:owner"
+
+
 def probe(token: str) -> str:
     """List, one JSON entry: what a worker answered to one probe. Lives 60 s."""
     return f"assay:probe:{token}"

@@ -12,10 +12,13 @@ from typing import Any, Literal, Self, cast
 from redis import Redis
 
 from config import keys
+from tasks.episodes.servers import PolicyServer
 from tasks.errors import WorkerNameTaken
 
 #: Seconds after which a process tells again which models it holds.
 MODELS_TOLD_S = 3600
+#: Seconds for which what a process told of its policy servers is taken to be true.
+POLICIES_KEPT_S = 10
 
 Pool = Literal["device", "api", "cpu", "beat"]
 State = Literal["starting", "ready", "stopping"]
@@ -47,6 +50,10 @@ end
 """
 
 
+#: Fields that are no part of a worker's own record.
+_TOLD_APART = ("beat_at", "policies")
+
+
 @dataclass(frozen=True, slots=True)
 class Worker:
     """One worker process as others see it. Times are the state Redis's clock."""
@@ -70,20 +77,23 @@ class Worker:
     """What its process holds, last used last."""
     loading: str = ""
     """The model that is being loaded."""
+    policies: tuple[PolicyServer, ...] = ()
+    """The policy servers that its process uses, or would if they were there."""
     state: State = "starting"
     active: int = 0
     """Tasks that it has taken and not ended."""
     beat_at: float = 0.0
 
     def as_record(self) -> dict[str, str]:
-        return {name: json.dumps(value) for name, value in asdict(self).items() if name != "beat_at"} | {
+        return {name: json.dumps(value) for name, value in asdict(self).items() if name not in _TOLD_APART} | {
             plain: str(getattr(self, plain)) for plain in ("incarnation", "launcher", "host", "pid")
         }
 
     @classmethod
     def from_record(cls, record: dict[str, str]) -> Self:
         plain = {"incarnation", "launcher", "host"}
-        known = {each.name for each in fields(cls)}  # a newer worker may say more than this process knows
+        # A newer worker may say more than this process knows.
+        known = {each.name for each in fields(cls)} - {"policies"}
         values: dict[str, Any] = {k: v if k in plain else json.loads(v) for k, v in record.items() if k in known}
         for name in ("queues", "devices", "models"):
             values[name] = tuple(values[name])
@@ -117,6 +127,11 @@ class Registry:
         told = {"incarnation": worker.incarnation, "loaded": list(loaded), "loading": loading}
         self._state.set(keys.worker_models(worker.name), json.dumps(told), ex=2 * MODELS_TOLD_S)
 
+    def tell_policies(self, worker: Worker, servers: Sequence[PolicyServer]) -> None:
+        """Said by the process that is connected to them."""
+        told = {"incarnation": worker.incarnation, "servers": [asdict(server) for server in servers]}
+        self._state.set(keys.worker_policies(worker.name), json.dumps(told), ex=POLICIES_KEPT_S)
+
     def get(self, name: str) -> Worker | None:
         return next(iter(self._read([name])), None)
 
@@ -132,17 +147,24 @@ class Registry:
         pipeline = self._state.pipeline(transaction=False)
         for name in names:
             pipeline.hgetall(keys.worker(name))
-            pipeline.get(keys.worker_models(name))
+            pipeline.mget(keys.worker_models(name), keys.worker_policies(name))
         replies = pipeline.execute()
         return [
-            _with_models(Worker.from_record(record), models)
-            for record, models in zip(replies[::2], replies[1::2], strict=True)
+            _with_told(Worker.from_record(record), *told)
+            for record, told in zip(replies[::2], replies[1::2], strict=True)
             if record
         ]
 
 
-def _with_models(worker: Worker, models: str | None) -> Worker:
-    told = json.loads(models) if models else {}
-    if told.get("incarnation") != worker.incarnation:  # of a process that is gone
-        return worker
-    return replace(worker, models=tuple(told["loaded"]), loading=told["loading"])
+def _with_told(worker: Worker, models: str | None, policies: str | None) -> Worker:
+    if (told := _told_by(worker, models)) is not None:
+        worker = replace(worker, models=tuple(told["loaded"]), loading=told["loading"])
+    if (told := _told_by(worker, policies)) is not None:
+        worker = replace(worker, policies=tuple(PolicyServer(**server) for server in told["servers"]))
+    return worker
+
+
+def _told_by(worker: Worker, line: str | None) -> dict[str, Any] | None:
+    """None for what a process said that is gone."""
+    told: dict[str, Any] = json.loads(line) if line else {}
+    return told if told.get("incarnation") == worker.incarnation else None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from redis import Redis
 
 from tasks.apis.call import Ask
+from tasks.episodes.model import Episodes
 from tasks.inference.engine import Engine
 
 if TYPE_CHECKING:  # the runner publishes through the application, whose tasks know this module
@@ -20,6 +21,10 @@ class Means(Protocol):
     @property
     def engine(self) -> Engine | None:
         """Its models; None in a process that has no device."""
+
+    @property
+    def episodes(self) -> Episodes | None:
+        """Its policy servers and simulators; None in a process that has no policy server."""
 
     @property
     def ask(self) -> Ask:

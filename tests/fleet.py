@@ -59,7 +59,10 @@ class Fleet:
         self.recovery: Recovery = self.core.recovery("test")
         self._runtimes: list[ProcessRuntime] = []
 
-    def hire(self, pool: Pool = "device", index: int = 0, models: tuple[str, ...] = ()) -> Hand:
+    def hire(
+        self, pool: Pool = "device", index: int = 0, models: tuple[str, ...] = (), policies: tuple[str, ...] = ()
+    ) -> Hand:
+        """`policies`: URLs of its policy servers."""
         queue = f"gpu.node1.{index}" if pool == "device" else pool
         worker = Worker(
             name=queue if pool == "device" else f"{pool}.node1.{index}",
@@ -68,8 +71,11 @@ class Fleet:
         )  # fmt: skip
         core = create_core(self.settings, self.celery)
         core.registry.announce(worker)
-        runtime = ProcessRuntime(worker, core, load_profiles(self.settings))
+        runtime = ProcessRuntime(worker, core, load_profiles(self.settings), policies)
         self._runtimes.append(runtime)
+        if policies:
+            assert runtime.episodes, "it has servers"
+            wait_until(lambda: _has_told(core, worker), "it has told of its servers")
         return Hand(worker, core, runtime.runner)
 
     def submit(self, *items: dict[str, Any], key: str | None = None, **options: Any) -> str:
@@ -113,3 +119,8 @@ class Fleet:
         while self._runtimes:
             self._runtimes.pop().close()
         self.celery.close()
+
+
+def _has_told(core: JobCore, worker: Worker) -> bool:
+    told = core.registry.get(worker.name)
+    return told is not None and bool(told.policies)

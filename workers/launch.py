@@ -27,6 +27,7 @@ from tasks.registry import Pool
 from workers.devices import PinnedSlot, take_inventory
 from workers.main import worker_name
 from workers.policy_servers.keeper import keep_policy_servers
+from workers.policy_servers.servers import server_urls, servers_of_slot
 from workers.scaling import Bounds, Scaler, Start, Stop
 from workers.supervision import EXIT_MISCONFIGURED, EXIT_NAME_TAKEN, Command, Supervisor
 
@@ -60,8 +61,10 @@ class Launcher:
             )
         chosen = [known[index] for index in sorted(set(only))] if only else list(inventory.slots)
         if free := [pinned for pinned in chosen if self._is_free("device", pinned.slot.index)]:
+            urls = server_urls(self._settings, len(known))
             for pinned in free:
-                self._supervisor.start(self._device_command(pinned))
+                own = servers_of_slot(urls, pinned.slot.index, len(known))
+                self._supervisor.start(self._device_command(pinned, own))
             self._supervisor.run()
 
     def launch_scaled(self, pool: Pool, queue: str, bounds: Bounds) -> None:
@@ -166,11 +169,14 @@ class Launcher:
                 self._supervisor.failed[name] = EXIT_NAME_TAKEN
                 return False
 
-    def _device_command(self, pinned: PinnedSlot) -> Command:
-        return self._command("device", pinned.slot.index, pinned.environment())
+    def _device_command(self, pinned: PinnedSlot, policies: Sequence[str]) -> Command:
+        return self._command("device", pinned.slot.index, pinned.environment(), policies)
 
-    def _command(self, pool: Pool, index: int, environment: dict[str, str] | None = None) -> Command:
-        argv = (sys.executable, "-m", "workers.main", pool, "--index", str(index), "--launcher", self._id)
+    def _command(
+        self, pool: Pool, index: int, environment: dict[str, str] | None = None, policies: Sequence[str] = ()
+    ) -> Command:
+        own = (part for url in policies for part in ("--policy", url))
+        argv = (sys.executable, "-m", "workers.main", pool, "--index", str(index), "--launcher", self._id, *own)
         return Command(worker_name(pool, self._settings.node, index), argv, environment or {})
 
 

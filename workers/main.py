@@ -147,6 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("pool", choices=("device", "api", "cpu", "beat"))
     parser.add_argument("--index", type=int, default=0, help="slot of a device worker; number of another")
     parser.add_argument("--launcher", default="", help="id of the launcher that started this")
+    parser.add_argument("--policy", action="append", default=[], metavar="URL", help="a policy server of this slot")
     arguments = parser.parse_args(argv)
     try:
         settings = load_settings()
@@ -188,10 +189,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     app = create_celery(settings, worker.queues)
     core = create_core(settings, app)
-    runtime = app.runtime = ProcessRuntime(worker, core, profiles)
+    runtime = app.runtime = ProcessRuntime(worker, core, profiles, arguments.policy)
     if worker.pool == "api":
         os.nice(API_NICENESS)
         runtime.prepare()
+    signals.worker_process_init.connect(lambda **_: runtime.prepare(), weak=False)  # sent in prefork children
+    signals.worker_process_shutdown.connect(lambda **_: runtime.close(), weak=False)
     presence.start()
     try:
         return run_beat(app, settings, presence) if worker.pool == "beat" else run_worker(app, worker, presence, core)

@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 
 from config.profiles import Profiles
 from tasks.apis.call import Ask
+from tasks.episodes.model import Episodes
 from tasks.inference.engine import Engine
 from tasks.jobs.core import JobCore
 from tasks.jobs.run import Runner
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from workers.api_calls import ApiCalls
     from workers.engines.engine import TransformersEngine
     from workers.engines.residents import Holdings
-
-log = logging.getLogger(__name__)
+    from workers.policies.core import Policies
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -37,7 +37,10 @@ CLOSE_S = 5.0
 class ProcessRuntime:
     """Implements tasks.runtime.Runtime and Means."""
 
-    def __init__(self, worker: Worker, core: JobCore, profiles: Profiles | None = None) -> None:
+    def __init__(
+        self, worker: Worker, core: JobCore, profiles: Profiles | None = None, policy_urls: Sequence[str] = ()
+    ) -> None:
+        """`policy_urls`: the policy servers of a device worker."""
         self.worker = worker.name
         self.state: Redis = core.state  # connects on first use, and again after a fork
         self._core = core
@@ -46,6 +49,8 @@ class ProcessRuntime:
         self._runner: Runner | None = None
         self._calls: ApiCalls | None = None
         self._engine: TransformersEngine | None = None
+        self._policy_urls = tuple(policy_urls)
+        self._policies: Policies | None = None
         self._told_at = 0.0
         self._lock = threading.Lock()
         self._loop = Loop()
@@ -82,6 +87,18 @@ class ProcessRuntime:
             log.warning("cannot tell which models are here: %s", error)
 
     @property
+    def episodes(self) -> Episodes | None:
+        """Made on first use, in the process that is connected to the servers."""
+        if not self._policy_urls:
+            return None
+        with self._lock:
+            if self._policies is None:
+                from workers.policies.core import Policies  # numpy and a WebSocket client, which few processes need
+
+                self._policies = Policies(self._core, self._worker, self._policy_urls)
+            return self._policies.runner
+
+    @property
     def ask(self) -> Ask:
         """Calls of outside APIs; to be awaited on the loop of `run_async`."""
         with self._lock:
@@ -92,8 +109,12 @@ class ProcessRuntime:
             return self._calls
 
     def prepare(self) -> None:
-        """Get ready to call APIs while the worker starts: the first job is not to wait for an import."""
-        threading.Thread(target=lambda: self.ask, name="prepare", daemon=True).start()
+        """Get ready while the worker starts, in the process that runs tasks: the first job is not to wait for an
+        import, nor for policy servers to be connected."""
+        if self._worker.pool == "api":
+            threading.Thread(target=lambda: self.ask, name="prepare", daemon=True).start()
+        elif self._policy_urls:
+            threading.Thread(target=lambda: self.episodes, name="prepare", daemon=True).start()
 
     def run_async(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         return self._loop.run(work, timeout_s)
@@ -107,6 +128,9 @@ class ProcessRuntime:
         """End connections and loop. No task may run any more."""
         with self._lock:
             calls, self._calls = self._calls, None
+            policies, self._policies = self._policies, None
+        if policies:
+            policies.close()
         if calls:
             try:
                 self.run_async(calls.close(), CLOSE_S)

@@ -1,6 +1,6 @@
 """What may be asked of an episode, and what one that ran was like."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
@@ -72,6 +72,18 @@ class EpisodeSpec(_Frozen):
     video: bool = False
 
 
+class EpisodeTask(_Frozen):
+    """Which task an instruction is for, where that differs from one item to the next."""
+
+    suite: Suite | None = None
+    """Of LIBERO."""
+    task_id: int | None = Field(None, ge=0)
+    seed: int | None = Field(None, ge=0, lt=2**32)
+    init_state: int | None = Field(None, ge=0)
+    instruction: str = Field("", max_length=10_000)
+    """Taken where the response is empty."""
+
+
 @dataclass(frozen=True, slots=True)
 class Episode:
     """An episode that ran. One that could not is an error, and not an unsuccessful episode."""
@@ -91,10 +103,14 @@ class Episode:
     video: bytes | None = None
 
 
+More = Callable[[int], Sequence[EpisodeSpec]]
+"""Asked for further episodes, so many at most, when a server has room."""
+Done = Callable[[int, Episode | AssayError], None]
+"""Told what came of each, or why it could not run, when it is over; episodes are numbered as they were given."""
+
+
 class Episodes(Protocol):
     """Runs episodes; what a process holds."""
 
-    def run(
-        self, specs: Sequence[EpisodeSpec], is_cancelled: Callable[[], bool]
-    ) -> Iterator[tuple[int, Episode | AssayError]]:
-        """Each spec's index once, as they end: what came of it, or why it could not run."""
+    def run(self, more: More, on_done: Done, is_cancelled: Callable[[], bool]) -> None:
+        """Until there are no more and all are over. Both are called in the caller's own thread."""

@@ -65,7 +65,9 @@ class Inference:
             )  # fmt: skip
         elif spec.asks_an_api:
             timeout_s = 2 * spec.timeout_s * (spec.max_retries + 1)
-            stage = Stage("generate", "api", asks=True, batch_items=API_BATCH, cost_s=API_COST_S, timeout_s=timeout_s)
+            stage = Stage(
+                "generate", "api", asks=True, rekeys=True, batch_items=API_BATCH, cost_s=API_COST_S, timeout_s=timeout_s
+            )
         else:
             pool = backends.pool_of(spec.backend)
             stage = Stage("generate", pool, batch_items=1, cost_s=COST_S, timeout_s=spec.timeout_s)
@@ -79,7 +81,7 @@ class Inference:
         except (CannotAnswer, InvalidRequest):  # it will fail, and failures are not stored
             return None
 
-    def stored_key(self, spec: InferenceSpec, item: InferenceItem, result: Result) -> dict[str, Any] | None:
+    def stored_key(self, spec: InferenceSpec, stage: str, item: InferenceItem, result: Result) -> dict[str, Any] | None:  # noqa: ARG002  # one stage
         """Under the endpoint and model that really answered; None when there were several."""
         value: Any = result.value
         try:
@@ -152,7 +154,7 @@ class _Rest:
 
     def __init__(self, feed: Feed[InferenceItem], first: Sequence[Work[InferenceItem]]) -> None:
         self._feed, self._first = feed, list(first)
-        self.done, self.is_cancelled = feed.done, feed.is_cancelled
+        self.done, self.keep_file, self.is_cancelled = feed.done, feed.keep_file, feed.is_cancelled
 
     def more(self, room: int) -> Sequence[Work[InferenceItem]]:
         first, self._first = self._first, []

@@ -55,5 +55,5 @@ class Backlog:
             self._items += items
 
     def _count(self) -> int:
-        ready = [keys.ready(pool, priority) for pool in ("device", "api", "cpu") for priority in PRIORITIES]
+        ready = [keys.ready(pool, priority) for pool in ("device", "policy", "api", "cpu") for priority in PRIORITIES]
         return int(self._script(keys=[], args=[MOST_JOBS, *ready]))

@@ -10,7 +10,8 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from tasks.apis.call import ApiCall, ApiReply, Ask
-from tasks.errors import ApiTimeout, AssayError, CannotAnswer, Retryable
+from tasks.episodes.model import Episodes
+from tasks.errors import ApiTimeout, AssayError, CannotAnswer, PolicyUnavailable, Retryable
 from tasks.inference.engine import Engine
 from tasks.jobs.books import Books
 from tasks.jobs.entry import Computed, Entry
@@ -100,7 +101,7 @@ class BatchRunner:
         kind, spec = entries[0].about.kind, entries[0].about.spec
         assert isinstance(kind, EngineKind)
         is_cancelled = self._cancel_check({entry.chunk.job for entry in entries})
-        context = Context(entries[0].chunk.stage, self._worker, is_cancelled, self._engine)
+        context = Context(entries[0].chunk.stage, self._worker, is_cancelled, self._engine, self._episodes)
         try:
             results = kind.run(context, spec, [entry.work for entry in entries])
         except Exception as error:  # noqa: BLE001  # a kind's own bug is its items' outcome, not our end
@@ -116,7 +117,7 @@ class BatchRunner:
         """Run chunks on an engine that takes more while it runs; `jobs` grows with what it takes. Returns the stages
         that items went on to."""
         feed = Feed(self._books, incarnation, take, self._cancel_check(jobs))
-        context = Context(chunks[0].stage, self._worker, feed.is_cancelled, self._engine)
+        context = Context(chunks[0].stage, self._worker, feed.is_cancelled, self._engine, self._episodes)
         feed.add(chunks, entries)
         failure = Result(error=ItemError("internal_error", "The engine ended without an answer to this item."))
         try:
@@ -133,6 +134,11 @@ class BatchRunner:
         if (engine := self._means.engine) is None:
             raise CannotAnswer("no_engine", f"{self._worker} holds no models.")
         return engine
+
+    def _episodes(self) -> Episodes:
+        if (episodes := self._means.episodes) is None:
+            raise PolicyUnavailable(f"{self._worker} has no policy server.")
+        return episodes
 
     def _cancel_check(self, jobs: set[str]) -> Callable[[], bool]:
         looked_at, answer = time.monotonic(), False

@@ -7,12 +7,13 @@ from typing import Any
 
 from tasks.jobs.cache import Answer, Cache, request_hash
 from tasks.jobs.entry import Computed, Entry
-from tasks.jobs.kinds import AsyncKind, answers_of
+from tasks.jobs.kinds import RekeyingKind, answers_of
 from tasks.jobs.ledger import Chunk, Ledger, Settled
 from tasks.jobs.model import Result
 from tasks.jobs.outcome import retry_later, settle
 from tasks.jobs.patience import patiently
 from tasks.jobs.storage import folder_name
+from tasks.jobs.trials import key_of
 from tasks.jobs.values import Values, split
 
 #: Times an item is tried when its failure may pass, and the first pause between; the pause doubles.
@@ -69,15 +70,19 @@ class Books:
             kind, spec, stage = entry.about.kind, entry.about.spec, entry.stage
             request: str = entry.request
             key: Mapping[str, Any] | None = entry.key
-            if stage.asks:  # a fallback may have answered: then it is the answer to another request
-                assert isinstance(kind, AsyncKind)
-                key = kind.stored_key(spec, entry.work.item, result)
+            if stage.rekeys:  # then it may be the answer to another request
+                assert isinstance(kind, RekeyingKind)
+                own = kind.stored_key(spec, stage.name, entry.work.item, result)
+                key = key_of(own, entry.work.trial) if own is not None else None
                 request = request_hash(answers_of(kind, stage), stage.name, key) if key is not None else ""
             if key is not None:
                 item = str(entry.payload.get("id") or "")
                 answers[request] = Answer(result, stage.name, key, item, kind.labels(spec))
         if answers:
             self._cache.put(answers_of(fresh[0][0].about.kind, fresh[0][0].stage), answers)
+
+    def keep_file(self, entry: Entry, body: bytes, suffix: str) -> str | None:
+        return self._values.keep_file(folder_name(entry.chunk.job, entry.chunk.layout), body, suffix)
 
     def commit(
         self,

@@ -11,6 +11,7 @@ from config.profiles import Profiles, load_profiles
 from config.settings import Settings
 from tasks.app import AssayCelery
 from tasks.connections import connect
+from tasks.episodes.served import ServedPolicy
 from tasks.errors import Conflict, UnknownJob
 from tasks.inference.kind import Inference
 from tasks.inference.models import Models
@@ -26,7 +27,7 @@ from tasks.jobs.payloads import Payloads
 from tasks.jobs.recovery import Recovery
 from tasks.jobs.results import Results
 from tasks.jobs.run import Runner
-from tasks.jobs.storage import Storage
+from tasks.jobs.storage import Storage, file_path, folder_name
 from tasks.jobs.store import Store
 from tasks.jobs.submit import Door
 from tasks.jobs.values import Values
@@ -73,6 +74,10 @@ class JobCore:
         return Recovery(
             self.state, self.ledger, self.storage, self.registry, self.dispatcher, self.settings.heartbeat_ttl_s, who
         )
+
+    def kept_file(self, job: Job, name: str) -> bytes:
+        """What a kind kept beside the job's outcomes. Raises StoredFileMissing."""
+        return self.storage.read(file_path(folder_name(job.id, job.layout), name))
 
     def explain(self, job: str, index: int) -> dict[str, Any]:
         """Why this item was a hit or a miss."""
@@ -151,13 +156,14 @@ def create_core(settings: Settings, app: AssayCelery, profiles: Profiles | None 
     resolve = resolver(profiles or load_profiles(settings))
     judge = Judge(Rubrics(settings.rubrics_dir), resolve)
     models = Models(settings.models_dir, settings.model_paths)
+    registry = Registry(state, settings.heartbeat_ttl_s)
+    served, tokenizers = ServedPolicy(registry), Tokenizers(settings.tokenizers_dir)
     kinds = Kinds(
         Simulated(settings.simulated_journal, settings.simulated_slowdown),
-        Score(judge, Tokenizers(settings.tokenizers_dir), models),
+        Score(judge, tokenizers, models, served, settings.episode_s),
         judge,
         Inference(models, resolve),
     )
-    registry = Registry(state, settings.heartbeat_ttl_s)
     dispatcher = Dispatcher(app, ledger, registry)
     door = Door(
         state, payloads, storage, ledger, cache, kinds, registry, dispatcher,

@@ -2,17 +2,20 @@
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import cast
 
 from config.queues import API, CPU, Priority
 from tasks.app import AssayCelery
 from tasks.errors import BrokerUnavailable
 from tasks.jobs.ledger import Ledger, Message, Reader
-from tasks.registry import Registry
+from tasks.registry import Registry, Worker
 
 log = logging.getLogger(__name__)
 
 TASK = "assay.chunk"
+#: Work for devices that have a policy server goes to the same queues as all work for devices.
+DEVICE, POLICY = "device", "policy"
 #: Seconds for which the list of workers is taken to be still true.
 FLEET_S = 0.5
 
@@ -29,7 +32,7 @@ class Dispatcher:
         """Top the pools' queues up. Returns the number of chunks dispatched."""
         readers = self._readers()
         dispatched = 0
-        for pool in dict.fromkeys(pools):
+        for pool in dict.fromkeys(DEVICE if pool == POLICY else pool for pool in pools):
             if readers.get(pool):
                 number, messages = self._ledger.fill(pool, readers[pool])
                 dispatched += number
@@ -62,16 +65,19 @@ class Dispatcher:
     def _readers(self) -> dict[str, list[Reader]]:
         now = time.monotonic()
         if now - self._fleet_at > FLEET_S:
-            fleet: dict[str, list[Reader]] = {"device": [], "api": [], "cpu": []}
+            fleet: dict[str, list[Reader]] = {DEVICE: [], "api": [], "cpu": []}
             shared = {"api": API, "cpu": CPU}
             counts = {"api": 0, "cpu": 0}
-            for worker in self._registry.workers():
+            workers = self._registry.workers()
+            with_policies = {worker.name for worker in with_policy_servers(workers)}
+            for worker in workers:
                 if worker.state == "stopping" or not worker.queues:
                     continue
                 if worker.pool in shared:
                     counts[worker.pool] += worker.concurrency
                 else:
-                    fleet["device"].append(Reader(worker.queues[0], worker.concurrency, ",".join(worker.models)))
+                    also = POLICY if worker.name in with_policies else ""
+                    fleet[DEVICE].append(Reader(worker.queues[0], worker.concurrency, ",".join(worker.models), also))
             for pool, queue in shared.items():
                 if counts[pool]:
                     fleet[pool].append(Reader(queue, counts[pool]))
@@ -81,3 +87,10 @@ class Dispatcher:
     def forget_fleet(self) -> None:
         """Look at the registry again next time."""
         self._fleet_at = float("-inf")
+
+
+def with_policy_servers(workers: Sequence[Worker]) -> list[Worker]:
+    """Those that episodes are for: where a policy server is connected; where none is anywhere, all that wait for one,
+    so that episodes are told what is wrong."""
+    own = [worker for worker in workers if any(not server.elsewhere for server in worker.policies)]
+    return [worker for worker in own if any(server.connected for server in worker.policies)] or own

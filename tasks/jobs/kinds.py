@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 from pydantic import BaseModel
 
 from tasks.apis.call import Ask
+from tasks.episodes.model import Episodes
 from tasks.errors import UnknownKind
 from tasks.inference.engine import Engine
 from tasks.jobs.model import Result, Stage
@@ -42,6 +43,8 @@ class Context:
     """Cheap enough to ask several times a second: a long batch stops when all its jobs are over."""
     engine: Callable[[], Engine]
     """The models that this process holds; made when first asked for. Raises CannotAnswer where it holds none."""
+    episodes: Callable[[], Episodes]
+    """Its policy servers and simulators, likewise."""
 
 
 class Feed(Protocol[ItemT]):
@@ -52,6 +55,9 @@ class Feed(Protocol[ItemT]):
 
     def done(self, work: Work[ItemT], result: Result) -> None:
         """What came of one that `more` gave."""
+
+    def keep_file(self, work: Work[ItemT], body: bytes, suffix: str) -> str | None:
+        """Keep what is no JSON with the item's job: its name there; None where not every host could read it."""
 
     def is_cancelled(self) -> bool:
         """Whether nobody waits for any of it any more."""
@@ -116,11 +122,16 @@ class StreamKind(Kind[SpecT, ItemT], Protocol[SpecT, ItemT]):
 
 
 @runtime_checkable
+class RekeyingKind(Protocol):
+    """A kind with stages where somebody else may answer than was asked (`Stage.rekeys`)."""
+
+    def stored_key(self, spec: Any, stage: str, item: Any, result: Result) -> dict[str, Any] | None:
+        """What a good result is cached under: its `key`, or another when another answered; None for nothing."""
+
+
+@runtime_checkable
 class AsyncKind(Kind[SpecT, ItemT], Protocol[SpecT, ItemT]):
     """A kind with stages whose items ask an API."""
-
-    def stored_key(self, spec: SpecT, item: ItemT, result: Result) -> dict[str, Any] | None:
-        """What a good result is cached under: its `key`, or another when a fallback answered; None for nothing."""
 
     async def run_one(self, ask: Ask, spec: SpecT, work: Work[ItemT]) -> Result:
         """The result of one item; whose calls they are is known to `ask`. Raises what went wrong with it."""

@@ -43,11 +43,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A queue to be filled: how many tasks read it at a time, and what its worker has loaded."""
+    """A queue to be filled: how many tasks read it at a time, what its worker has loaded, and what else it takes."""
 
     queue: str
     consumers: int
     loaded: str = ""
+    also: str = ""
+    """A kind of work besides that of its pool: `policy` where the device has a policy server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,11 @@ class Ledger:
     def fill(self, pool: str, readers: Sequence[Reader]) -> tuple[int, list[Message]]:
         """The number of chunks dispatched, and the messages that announce them."""
         consumers = sum(each.consumers for each in readers)
-        flat = [part for each in readers for part in (each.queue, each.consumers, each.loaded)]
+        flat = [
+            part
+            for each in readers
+            for part in (each.queue, each.consumers, each.loaded, f"{pool},{each.also}" if each.also else pool)
+        ]
         number, *made = self._call("fill", pool, CHUNK_S, LEAST_CHUNK_S, MOST_ITEMS, consumers, *flat)
         return int(number), [Message(*made[at : at + 4]) for at in range(0, len(made), 4)]
 

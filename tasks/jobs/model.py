@@ -72,7 +72,8 @@ class Stage:
     """One step of an item's way: where it runs, in what pieces, and whose answers it shares."""
 
     name: str
-    pool: Literal["device", "api", "cpu"]
+    pool: Literal["device", "policy", "api", "cpu"]
+    """`policy`: devices that have a policy server."""
     grouped: bool = False
     """It takes a whole group at once."""
     asks: bool = False
@@ -89,6 +90,8 @@ class Stage:
     """How long one batch may take before its worker counts as hung."""
     most_out: int = 0
     """Items of a job that may be in chunks at once, over all workers; 0: any number."""
+    rekeys: bool = False
+    """Somebody else may answer than was asked, a fallback or a newer policy: a result is cached by its `stored_key`."""
     answers: str = ""
     """The kind of job whose cached answers it shares; empty: its own."""
 

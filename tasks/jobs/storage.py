@@ -150,3 +150,8 @@ def part_path(name: str, part: int, epoch: int, token: str) -> str:
 
 def values_path(name: str, token: str) -> str:
     return f"{folder_path(name)}/values/{token}.jsonl"
+
+
+def file_path(name: str, file: str) -> str:
+    """What a kind keeps beside its outcomes, such as videos."""
+    return f"{folder_path(name)}/files/{file}"

@@ -92,6 +92,10 @@ class Feed:
         if now - self._committed_at > COMMIT_S or len(self._done) >= COMMIT_ITEMS:
             self._commit()
 
+    def keep_file(self, work: Work[Any], body: bytes, suffix: str) -> str | None:
+        entry, _ = self._running[id(work)]
+        return self._books.keep_file(entry, body, suffix)
+
     def end(self, failure: Result) -> None:
         """The engine has ended: what it left undone has failed so."""
         for entry in [*(entry for entry, _ in self._running.values()), *self._ready]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from uuid import uuid4
 
 from tasks.jobs.ledger import Settled
-from tasks.jobs.storage import Storage, values_path
+from tasks.jobs.storage import Storage, file_path, values_path
 
 #: Bytes of an outcome that Redis holds at most.
 LINE_BYTES = 64 * 1024
@@ -33,6 +33,14 @@ class Values:
             at += len(body)
         file.finish()
         return [each.with_outcome(stubs[each.index]) if each.index in stubs else each for each in settled]
+
+    def keep_file(self, folder: str, body: bytes, suffix: str) -> str | None:
+        """Its name; None where not every host could read it."""
+        if not self._storage.reaches(self._hosts()):
+            return None
+        name = f"{uuid4().hex}.{suffix}"
+        self._storage.put(file_path(folder, name), body)
+        return name
 
     def resolved(self, folder: str, line: str) -> str:
         """The outcome that a stub stands for; another line is its own."""

@@ -42,7 +42,7 @@ class Judge:
             return None
         return item_key(spec, rubric, item, self._resolve)
 
-    def stored_key(self, spec: JudgeSpec, item: JudgeItem, result: Result) -> dict[str, Any] | None:
+    def stored_key(self, spec: JudgeSpec, stage: str, item: JudgeItem, result: Result) -> dict[str, Any] | None:  # noqa: ARG002  # one stage
         """What a result may be stored under; None when it may not. See `key.py`."""
         return stored_key(spec, self._rubrics.find_for(spec.rubric, spec.mode), item, result, self._resolve)
 
@@ -74,6 +74,6 @@ def judge_stage(spec: JudgeSpec) -> Stage:
     calls = len(spec.panel) * spec.samples * (2 if spec.mode == "pairwise" else 1)
     most_out = max(1, spec.concurrency // calls) if spec.concurrency else 0
     return Stage(
-        "judge", "api", asks=True, batch_items=BATCH, cost_s=COST_S, timeout_s=timeout_s, answers=Judge.name,
-        most_out=most_out,
+        "judge", "api", asks=True, rekeys=True, batch_items=BATCH, cost_s=COST_S, timeout_s=timeout_s,
+        answers=Judge.name, most_out=most_out,
     )  # fmt: skip

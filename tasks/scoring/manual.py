@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from tasks.scoring import penalties
 from tasks.scoring.measure import Measure
+from tasks.scoring.policy import PolicyScorer
 from tasks.scoring.registry import BUILT_IN, AnyScorer
 from tasks.scoring.scorer import Options
 
@@ -32,6 +33,8 @@ def _section(scorer: AnyScorer) -> str:
     limited = "It runs in a process of its own, which is ended at its time limit.\n\n" if scorer.isolated else ""
     if isinstance(scorer, Measure):
         limited = "It asks a model, on a device.\n\n"
+    if isinstance(scorer, PolicyScorer):
+        limited = "It runs episodes, on devices that have a policy server: [policies.md](policies.md).\n\n"
     cached = "Its scores are cached.\n\n" if scorer.cacheable else ""
     return f"### `{scorer.name}`\n\n{scorer.description}\n\n{limited}{cached}{_table(scorer.options, usual)}"
 
@@ -48,7 +51,7 @@ def _table(options: type[BaseModel], left_out: tuple[str, ...]) -> str:
         if name in left_out:
             continue
         shown = field.alias or name
-        default = "required" if field.is_required() else f"`{json.dumps(field.default)}`"
+        default = "required" if field.is_required() else f"`{json.dumps(field.default, default=dict)}`"
         choices = properties[shown].get("enum")
         among = f" One of {', '.join(f'`{choice}`' for choice in choices)}." if choices and name != "read" else ""
         # What all scorers share is explained once.

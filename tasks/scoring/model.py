@@ -15,11 +15,13 @@ from pydantic import (
     model_validator,
 )
 
+from tasks.episodes.model import EpisodeTask
 from tasks.judging.model import JudgeItem, JudgeSpec
 from tasks.scoring import penalties, registry
 from tasks.scoring.lengths import MOST_TOKENS
 from tasks.scoring.measure import Measure
 from tasks.scoring.messages import Chat, is_answered
+from tasks.scoring.policy import PolicyOptions, PolicyScorer
 from tasks.scoring.scorer import Options
 
 Answer = StrictStr | StrictInt | StrictFloat
@@ -157,6 +159,20 @@ class ScoreSpec(BaseModel):
         return tuple(choice for choice in self.scorers if isinstance(registry.find(choice.name), Measure))
 
     @property
+    def policy(self) -> ScorerChoice | None:
+        """The scorer that runs a robot policy."""
+        return next((choice for choice in self.scorers if isinstance(registry.find(choice.name), PolicyScorer)), None)
+
+    @property
+    def trials(self) -> int:
+        return self.policy_options.trials if self.policy else 1
+
+    @property
+    def policy_options(self) -> PolicyOptions:
+        assert self.policy is not None, "only a spec with a policy has options for it"
+        return PolicyOptions.model_validate(self.policy.options)
+
+    @property
     def is_grouped(self) -> bool:
         """Whether something of it is known only when the whole group is."""
         return self.group_statistics or any(choice.penalty.grouped for choice in self.penalties)
@@ -171,6 +187,19 @@ class ScoreSpec(BaseModel):
         if taken := [choice.part for choice in self.scorers if choice.part in others]:
             raise ValueError(
                 f"`scorers`: a reward has a part {taken[0]!r} already: call the scorer otherwise with `as`"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_one_policy_beside_rules(self) -> Self:
+        """The trials of an item are its group, and there is one grouped stage."""
+        policies = [choice for choice in self.scorers if isinstance(registry.find(choice.name), PolicyScorer)]
+        if len(policies) > 1:
+            raise ValueError("`scorers`: a job runs one policy; send two jobs for two settings of it")
+        if policies and (self.judge or self.measures or self.is_grouped):
+            raise ValueError(
+                "`scorers`: beside `policy` a job may have rules, and penalties of each response alone; "
+                "no judge, no model scorers, nothing by group"
             )
         return self
 
@@ -204,6 +233,7 @@ class ScoreItem(BaseModel):
     response_tokens: StrictInt | None = Field(
         None, ge=0, le=MOST_TOKENS, description="The response's length in tokens, for penalties."
     )
+    task: EpisodeTask | None = Field(None, description="For `policy`: which task the response is an instruction for.")
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
 
     @field_validator("response")

@@ -12,6 +12,7 @@ from typing import Any
 
 from tasks.scoring import measures
 from tasks.scoring.measure import Measure
+from tasks.scoring.policy import PolicyScorer, policy
 from tasks.scoring.scorer import Scorer
 from tasks.scoring.scorers.choice import choice_match
 from tasks.scoring.scorers.mathematics import math_equal
@@ -24,14 +25,14 @@ from tasks.scoring.scorers.text import contains, exact_match, similarity_ratio
 log = logging.getLogger(__name__)
 
 GROUP = "assay.scorers"
-AnyScorer = Scorer[Any] | Measure[Any]
+AnyScorer = Scorer[Any] | Measure[Any] | PolicyScorer
 RULES: tuple[Scorer[Any], ...] = (
     exact_match, numeric_match, math_equal, choice_match, regex_, json_schema, contains, similarity_ratio, length,
     repetition, format_,
 )  # fmt: skip
 
 
-BUILT_IN: tuple[AnyScorer, ...] = (*RULES, *measures.BUILT_IN)
+BUILT_IN: tuple[AnyScorer, ...] = (*RULES, *measures.BUILT_IN, policy)
 
 
 @cache

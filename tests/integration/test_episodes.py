@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BytesIO
@@ -73,8 +74,24 @@ def runner(server: Handle) -> Iterator[EpisodeRunner]:
         yield runner
 
 
+Results = dict[int, Episode | AssayError]
+
+
+def run_all(
+    runner: EpisodeRunner, specs: Sequence[EpisodeSpec], is_cancelled: Callable[[], bool] = lambda: False
+) -> Results:
+    """What came of each."""
+    waiting, results = deque(specs), Results()
+
+    def more(room: int) -> list[EpisodeSpec]:
+        return [waiting.popleft() for _ in range(min(room, len(waiting)))]
+
+    runner.run(more, results.__setitem__, is_cancelled)
+    return results
+
+
 def outcome(runner: EpisodeRunner, **spec: Any) -> Episode | AssayError:
-    ((_, result),) = runner.run([EpisodeSpec(**spec)])
+    (result,) = run_all(runner, [EpisodeSpec(**spec)]).values()
     return result
 
 
@@ -125,7 +142,7 @@ def test_a_bad_server_costs_its_own_episodes_only_and_the_others_go_on() -> None
     with several(2) as (good, bad):
         bad.set(share_error=1)
         with runner_on(good.url, bad.url, f"ws://127.0.0.1:{free_port()}") as runner:
-            results = dict(runner.run([EpisodeSpec(seed=seed) for seed in range(40)]))
+            results = run_all(runner, [EpisodeSpec(seed=seed) for seed in range(40)])
         assert sorted(results) == list(range(40))
         failed = [result for result in results.values() if not isinstance(result, Episode)]
         assert {type(error) for error in failed} <= {PolicyBroken}
@@ -139,11 +156,10 @@ def test_a_server_killed_in_mid_episode_is_an_outage_and_the_episode_runs_again_
     port = free_port()
     with runner_on(f"ws://127.0.0.1:{port}", wait_s=60.0) as runner:
         with running(port=port, hold=True) as server:
-            results = runner.run([EpisodeSpec(seed=5)])
-            pending = _in_thread(lambda: list(results))
+            pending = _in_thread(lambda: outcome(runner, seed=5))
             wait_until(lambda: server.counts().get("in_flight") == 1, "the episode is under way")
             server.kill()
-            ((_, lost),) = pending()
+            lost = pending()
         assert isinstance(lost, PolicyUnavailable)
         with running(port=port):
             assert ran(outcome(runner, seed=5)).success
@@ -154,7 +170,7 @@ def test_a_server_replaced_by_another_policy_in_mid_episode_spoils_the_episode()
     port = free_port()
     with runner_on(f"ws://127.0.0.1:{port}", per_server=2) as runner:
         with running(port=port, hold=True, version="1") as server:
-            both = _in_thread(lambda: dict(runner.run([EpisodeSpec(instruction="stay")] * 2)))
+            both = _in_thread(lambda: run_all(runner, [EpisodeSpec(instruction="stay")] * 2))
             wait_until(lambda: server.counts().get("in_flight") == 1, "one is under way, one waits for its turn")
             server.set(hold=False, latency_ms=200)
             wait_until(lambda: server.counts()["calls"] >= 4, "both have begun")
@@ -181,22 +197,20 @@ def test_a_processes_settings_make_its_runner(server: Handle, settings: Settings
 
 def test_without_any_server_episodes_fail_with_the_reason_after_the_wait() -> None:
     with runner_on(f"ws://127.0.0.1:{free_port()}", wait_s=0.3) as runner:
-        results = dict(runner.run([EpisodeSpec(seed=seed) for seed in range(5)]))
+        results = run_all(runner, [EpisodeSpec(seed=seed) for seed in range(5)])
     assert len(results) == 5
     assert all(type(result) is PolicyUnavailable and "refused" in str(result) for result in results.values())
 
 
-def test_cancelled_work_stops_in_mid_episode_and_every_spec_has_its_answer(server: Handle) -> None:
-    server.set(latency_ms=20)
-    stop = False
+def test_cancelled_work_stops_in_mid_episode_and_no_more_is_begun(server: Handle) -> None:
+    server.set(latency_ms=50)
     with runner_on(server.url) as runner:
-        results = runner.run([EpisodeSpec(seed=seed, instruction="stay") for seed in range(50)], lambda: stop)
-        first = next(results)
-        stop = True
-        rest = list(results)
-    assert isinstance(first[1], Episode)
-    assert sorted(index for index, _ in [first, *rest]) == list(range(50))
-    assert sum(isinstance(result, NoLongerWanted) for _, result in rest) > 40
+        specs = [EpisodeSpec(seed=seed, instruction="stay") for seed in range(50)]
+        before = server.counts().get("calls", 0)
+        results = run_all(runner, specs, lambda: server.counts().get("calls", 0) > before + 1)
+    assert results
+    assert all(isinstance(result, NoLongerWanted) for result in results.values())
+    assert len(results) < 10
 
 
 def test_an_episode_past_its_deadline_is_timed_out_and_not_unsuccessful(server: Handle) -> None:
@@ -213,15 +227,15 @@ def test_a_slow_server_is_waited_for_as_long_as_it_answers(server: Handle) -> No
         pool = runner.pool
         pool.warm()
         wait_until(lambda: pool.status()[0].connected, "it is there")
-        results = [result for _, result in runner.run([EpisodeSpec(seed=seed) for seed in range(4)])]
-    assert all(isinstance(result, Episode) for result in results), results
+        results = run_all(runner, [EpisodeSpec(seed=seed) for seed in range(4)])
+    assert all(isinstance(result, Episode) for result in results.values()), results
 
 
 def test_two_runs_at_once_never_mix(server: Handle) -> None:
     with runner_on(server.url, per_server=4) as runner:
         colours = ("red", "green", "blue", "yellow")
         runs = [
-            _in_thread(lambda task=task: dict(runner.run([EpisodeSpec(seed=seed, task_id=task) for seed in range(10)])))
+            _in_thread(lambda task=task: run_all(runner, [EpisodeSpec(seed=n, task_id=task) for n in range(10)]))
             for task in range(4)
         ]
         for task, results in enumerate(runs):
@@ -235,10 +249,10 @@ def test_two_runs_at_once_never_mix(server: Handle) -> None:
 
 def test_reacher_runs_headless_and_succeeds_under_the_right_instruction_only(runner: EpisodeRunner) -> None:
     specs = [EpisodeSpec(environment=REACHER, seed=seed) for seed in range(4)]
-    results = [ran(result) for _, result in sorted(runner.run(specs), key=lambda pair: pair[0])]
+    results = [ran(result) for _, result in sorted(run_all(runner, specs).items())]
     assert all(result.success and result.steps < 50 for result in results)
     assert results[0].instruction == "move the fingertip to the target"
-    again = [ran(result).steps for _, result in sorted(runner.run(specs), key=lambda pair: pair[0])]
+    again = [ran(result).steps for _, result in sorted(run_all(runner, specs).items())]
     assert again == [result.steps for result in results], "the seed decides"
     wrong = ran(outcome(runner, environment=REACHER, instruction="wave"))
     assert (wrong.success, wrong.steps) == (False, 50)

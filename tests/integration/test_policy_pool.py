@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tasks.episodes.servers import PolicyServer, pool_status
 from tasks.errors import AssayError, PolicyBroken, PolicyFailed, PolicyTimeout, PolicyUnavailable
 from tests.programs import wait_until
 from tests.reference_policy import ReferencePolicy
@@ -22,7 +23,6 @@ from workers.embedded_redis import free_port
 from workers.policies.address import Address
 from workers.policies.connection import Connection, Limits
 from workers.policies.pool import Pool
-from workers.policies.status import ServerStatus, pool_status
 
 OBSERVATION = {"observation/state": np.zeros(2), "observation/targets": np.eye(4, 2), "prompt": "the red target"}
 PATIENT = Limits(connect_s=30.0, greeting_s=30.0, reply_s=30.0)
@@ -36,7 +36,7 @@ def pool_of(*urls: str, limits: Limits = PATIENT, **options: Any) -> Iterator[Po
         yield pool
 
 
-def of(pool: Pool, url: str) -> ServerStatus:
+def of(pool: Pool, url: str) -> PolicyServer:
     (status,) = (status for status in pool.status() if status.url == url)
     return status
 

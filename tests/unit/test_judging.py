@@ -415,7 +415,7 @@ def test_an_answer_by_a_fallback_is_stored_under_the_one_that_answered() -> None
 )
 def test_a_failure_or_half_an_answer_is_not_stored(replies: tuple[Any, ...]) -> None:
     asking = spec(samples=2, re_asks=0)
-    assert Judge(RUBRICS).stored_key(asking, item(), judged(Asked(*replies), asking)) is None
+    assert Judge(RUBRICS).stored_key(asking, "judge", item(), judged(Asked(*replies), asking)) is None
 
 
 def test_cached_answers_can_be_purged_by_profile_model_and_rubric() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from config.queues import Slot
 from config.settings import Settings, SettingsError, load_settings
-from tasks.episodes.model import Episode
-from tasks.episodes.summary import summarise
+from tasks.episodes.model import Episode, EpisodeSpec
+from tasks.episodes.summary import as_record, summarise
 from tasks.errors import Permanent, PolicyBroken, PolicyFailed, Retryable
 from workers.development_policy.controllers import plan
 from workers.devices import PinnedSlot
@@ -102,7 +102,8 @@ def episode(success: bool, steps: int = 10, *inference_ms: float) -> Episode:
 
 
 def test_a_score_is_the_share_of_successes_with_its_interval() -> None:
-    summary = summarise([episode(True, 10, 50.0, 70.0), episode(False, 30, 60.0), episode(True), episode(True)])
+    ran = [episode(True, 10, 50.0, 70.0), episode(False, 30, 60.0), episode(True), episode(True)]
+    summary = summarise([as_record(each, EpisodeSpec()) for each in ran])
     assert (summary.success_rate, summary.episodes, summary.mean_steps) == (0.75, 4, 15.0)
     assert (summary.mean_inference_ms, summary.max_inference_ms) == (60.0, 70.0)
     assert 0.30 < summary.low < 0.31  # Wilson: 0.3006 to 0.9544
@@ -110,7 +111,7 @@ def test_a_score_is_the_share_of_successes_with_its_interval() -> None:
 
 
 def test_few_episodes_are_never_certain_and_none_are_no_score() -> None:
-    sure = summarise([episode(True)])
+    sure = summarise([as_record(episode(True), EpisodeSpec())])
     assert (sure.success_rate, sure.high) == (1.0, 1.0)
     assert sure.low < 0.3
     with pytest.raises(ValueError, match="no episode ran"):

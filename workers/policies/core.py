@@ -1,15 +1,53 @@
-"""What a process needs to run episodes, put together from its settings."""
+"""What a process needs to run episodes, put together once; and what it tells the others of its servers."""
 
+import logging
+import threading
 from collections.abc import Sequence
 
+from redis.exceptions import RedisError
+
 from config.settings import Settings
+from tasks.jobs.core import JobCore
+from tasks.registry import Worker
 from workers.environments.rendering import has_osmesa, rendering_environment
 from workers.environments.simulators import Simulators
 from workers.policies.connection import Limits
 from workers.policies.episodes import EpisodeRunner
-from workers.policies.owner import Owner
+from workers.policies.owner import Leases, Owner
 from workers.policies.pool import Pool
 from workers.policy_servers.servers import addresses
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two words about the servers; others take them to be true for ten.
+TELL_S = 1.0
+
+
+class Policies:
+    """Connects at once, in threads of its own; to be made in the process that uses it."""
+
+    def __init__(self, core: JobCore, worker: Worker, urls: Sequence[str]) -> None:
+        self._registry, self._worker = core.registry, worker
+        owner = Leases(core.state, worker.name, worker.node)
+        self.runner = create_runner(core.settings, urls, worker.devices, owner)
+        self.runner.pool.warm()
+        self._closed = threading.Event()
+        threading.Thread(target=self._tell_on, name="policies", daemon=True).start()
+
+    def close(self) -> None:
+        self._closed.set()
+        self.runner.close()
+
+    def _tell_on(self) -> None:
+        said = False
+        while not self._closed.is_set():
+            try:
+                self._registry.tell_policies(self._worker, self.runner.pool.status())
+                said = False
+            except RedisError as error:  # it is told again; episodes do not wait for it
+                log.log(logging.DEBUG if said else logging.WARNING, "cannot tell of policy servers: %s", error)
+                said = True
+            self._closed.wait(TELL_S)
 
 
 def create_runner(

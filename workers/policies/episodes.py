@@ -7,11 +7,11 @@ it has hardly a pause. An episode stays with its server; the next episode goes t
 import math
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from queue import SimpleQueue
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 
-from tasks.episodes.model import Episode, EpisodeSpec
+from tasks.episodes.model import Done, Episode, EpisodeSpec, More
 from tasks.errors import AssayError, NoLongerWanted, PolicyUnavailable
 from workers.environments.simulators import Simulators
 from workers.policies.episode import Policy, run_episode
@@ -39,50 +39,55 @@ class EpisodeRunner:
         self._per_server, self._wait_s, self._episode_s = per_server, wait_s, episode_s
         self._pace = Pace(per_server)
 
-    def run(
-        self, specs: Sequence[EpisodeSpec], is_cancelled: Callable[[], bool] = lambda: False, most: int | None = None
-    ) -> Iterator[tuple[int, Episode | AssayError]]:
-        """`most`: how many at a time at most; None: as many as the servers have room for."""
-        run = _Run(specs, is_cancelled)
+    def run(self, more: More, on_done: Done, is_cancelled: Callable[[], bool] = lambda: False) -> None:
+        run = _Run(self.pool)
         self.pool.warm()
-        room = max(1, len(self.pool.urls) * self._per_server)
-        for _ in range(min(len(specs), room if most is None else min(room, most))):
-            threading.Thread(target=self._work, args=(run,), name="episodes", daemon=True).start()
+        given = under_way = 0
         try:
-            for _ in specs:
-                yield run.next_result()
+            while True:
+                run.is_stopped = run.is_stopped or is_cancelled()
+                room = 0 if run.is_stopped else self._room - under_way
+                for spec in more(room) if room > 0 else ():
+                    run.start(given, spec, self._run_one)
+                    given, under_way = given + 1, under_way + 1
+                if not under_way:
+                    return
+                for number, result in run.results(LOOK_S):
+                    under_way -= 1
+                    on_done(number, result)
         finally:
-            run.stop()  # also when the caller has gone
+            run.is_stopped = True  # also when the caller has gone
 
     def close(self) -> None:
         self.pool.close()
         self._simulators.close()
 
-    def _work(self, run: "_Run") -> None:
-        while run.has_more():
-            with self.pool.seat(self._pace.episodes) as url:
-                is_hopeless = url is None and run.waited_s(self.pool) > self._wait_s
-                if url is None and not is_hopeless and not run.is_cancelled():
-                    time.sleep(LOOK_S)
-                elif (index := run.take()) is not None:
-                    try:
-                        run.put(index, self._run_one(run, run.specs[index], url))
-                    except BaseException as error:  # it is the caller's, who waits for this result
-                        run.put(index, error)
-                        raise
+    @property
+    def _room(self) -> int:
+        """Episodes at a time. One where no server is there: it waits for one, and is told in the end that none came."""
+        there = sum(server.connected for server in self.pool.status())
+        return max(1, there * self._pace.episodes)
 
-    def _run_one(self, run: "_Run", spec: EpisodeSpec, url: str | None) -> Episode | AssayError:
-        if run.is_cancelled():
-            return NoLongerWanted()
-        if url is None:
-            return PolicyUnavailable(f"No policy server was there for {self._wait_s:.0f} s: {self.pool.why()}.")
+    def _run_one(self, run: "_Run", spec: EpisodeSpec) -> Episode | AssayError:
+        while True:
+            with self.pool.seat(self._pace.episodes) as url:
+                if run.is_stopped:
+                    return NoLongerWanted()
+                if url is not None:
+                    return self._run_on(run, spec, url)
+                if run.alone_s > self._wait_s:
+                    why = self.pool.why()
+                    return PolicyUnavailable(f"No policy server was there for {self._wait_s:.0f} s: {why}.")
+            time.sleep(LOOK_S)
+
+    def _run_on(self, run: "_Run", spec: EpisodeSpec, url: str) -> Episode | AssayError:
         deadline = time.monotonic() + self._episode_s
         # Each that shares the server has one call in the row, and each call an end.
         turn_s = self._wait_s + self._per_server * self.pool.limits.reply_s
         policy = Policy(self.pool, url, self._wait_s, turn_s)
         try:
             with self._simulators.take(spec.environment) as simulator:
-                episode = run_episode(simulator, policy, spec, deadline, run.is_cancelled)
+                episode = run_episode(simulator, policy, spec, deadline, lambda: run.is_stopped)
             self._pace.note(episode.simulated_s, sum(episode.inference_ms) / 1000)
             return episode
         except AssayError as error:
@@ -90,47 +95,42 @@ class EpisodeRunner:
 
 
 class _Run:
-    """What one call of `run` shares with its threads."""
+    """What one call of `run` shares with the threads of its episodes."""
 
-    def __init__(self, specs: Sequence[EpisodeSpec], is_cancelled: Callable[[], bool]) -> None:
-        self.specs = specs
-        self._waiting = deque(range(len(specs)))
-        self._results: SimpleQueue[tuple[int, Episode | AssayError | BaseException]] = SimpleQueue()
-        self._is_cancelled = is_cancelled
-        self._stopped = False
-        self._asked_at, self._answer = -math.inf, False
+    def __init__(self, pool: Pool) -> None:
+        self.is_stopped = False
+        self._pool = pool
         self._seen_at = time.monotonic()
+        self._results: SimpleQueue[tuple[int, Episode | AssayError | BaseException]] = SimpleQueue()
 
-    def has_more(self) -> bool:
-        return bool(self._waiting) and not self._stopped
+    def start(
+        self, number: int, spec: EpisodeSpec, work: Callable[["_Run", EpisodeSpec], Episode | AssayError]
+    ) -> None:
+        def episode() -> None:
+            try:
+                self._results.put((number, work(self, spec)))
+            except BaseException as error:  # it is the caller's, who waits for this result
+                self._results.put((number, error))
+                raise
 
-    def take(self) -> int | None:
-        try:
-            return self._waiting.popleft()
-        except IndexError:
-            return None
+        threading.Thread(target=episode, name=f"episode {number}", daemon=True).start()
 
-    def put(self, index: int, result: Episode | AssayError | BaseException) -> None:
-        self._results.put((index, result))
+    def results(self, timeout_s: float) -> Iterator[tuple[int, Episode | AssayError]]:
+        """Those that are there, waiting for the first at most so long."""
+        with suppress(Empty):
+            while True:
+                number, result = self._results.get(timeout=timeout_s)
+                if not isinstance(result, Episode | AssayError):
+                    raise result
+                yield number, result
+                timeout_s = 0
 
-    def next_result(self) -> tuple[int, Episode | AssayError]:
-        index, result = self._results.get()
-        if isinstance(result, Episode | AssayError):
-            return index, result
-        raise result
-
-    def stop(self) -> None:
-        self._stopped = True
-
-    def is_cancelled(self) -> bool:
-        """Asked by all threads before every call; the caller's own answer may cost a look into Redis."""
-        now = time.monotonic()
-        if not self._answer and now - self._asked_at >= LOOK_S:
-            self._asked_at, self._answer = now, self._is_cancelled()
-        return self._answer or self._stopped
-
-    def waited_s(self, pool: Pool) -> float:
+    @property
+    def alone_s(self) -> float:
         """Since a server was last there."""
-        if any(server.connected for server in pool.status()):
+        if any(server.connected for server in self._pool.status()):
             self._seen_at = time.monotonic()
         return time.monotonic() - self._seen_at
+
+
+_Work = Callable[[_Run, EpisodeSpec], Episode | AssayError]

@@ -4,7 +4,35 @@ The reference server serialises its clients and answers no health check meanwhil
 other, and neither could tell a slow server from a wedged one.
 """
 
+import logging
 from typing import Protocol
+from urllib.parse import urlsplit
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from config import keys
+from config.settings import LOOPBACK
+
+log = logging.getLogger(__name__)
+
+#: Seconds that a server stays a worker's which has not said so again.
+LEASE_S = 10.0
+
+# KEYS  1 policy_owner(...) string
+# ARGV  1 worker  2 lifetime in ms
+# Returns 1 when the worker owns the server now. A worker that was started anew goes on with what its last process had:
+# two of one name never live at a time.
+_TAKE = """
+local owner = redis.call('GET', KEYS[1])
+if owner and owner ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+
+# KEYS  1 policy_owner(...) string
+# ARGV  1 worker
+_GIVE_BACK = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
 
 
 class Owner(Protocol):
@@ -26,3 +54,34 @@ class Alone:
 
     def give_back(self, url: str) -> None:
         """Nobody else wants it."""
+
+
+class Leases:
+    """By leases in the state Redis, for the processes of all hosts. While Redis is away, what is held is kept: nobody
+    else can take it then."""
+
+    def __init__(self, state: Redis, worker: str, node: str) -> None:
+        self._worker, self._node = worker, node
+        self._take = state.register_script(_TAKE)
+        self._give_back = state.register_script(_GIVE_BACK)
+        self._held: set[str] = set()
+
+    def try_take(self, url: str) -> bool:
+        try:
+            is_ours = bool(self._take(keys=[self._key(url)], args=[self._worker, int(1000 * LEASE_S)]))
+        except RedisError as error:
+            log.debug("cannot tell who owns %s: %s", url, error)
+            return url in self._held
+        (self._held.add if is_ours else self._held.discard)(url)
+        return is_ours
+
+    def give_back(self, url: str) -> None:
+        self._held.discard(url)
+        try:
+            self._give_back(keys=[self._key(url)], args=[self._worker])
+        except RedisError as error:  # it lapses by itself
+            log.debug("cannot give %s back: %s", url, error)
+
+    def _key(self, url: str) -> str:
+        """A loopback address means another server on every host."""
+        return keys.policy_owner(f"{self._node}|{url}" if urlsplit(url).hostname in LOOPBACK else url)

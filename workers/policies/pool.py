@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tasks.episodes.servers import PolicyServer
 from tasks.errors import AssayError, PolicyUnavailable
 from workers.policies.address import Address
 from workers.policies.connection import FIRST_BACKOFF_S, Connection, Limits, Reply, frame_of
 from workers.policies.owner import Alone, Owner
-from workers.policies.status import ServerStatus, State
+from workers.policies.status import State, status_of
 
 log = logging.getLogger(__name__)
 
@@ -138,9 +139,9 @@ class Pool:
                 with self._lock:
                     chosen.seats -= 1
 
-    def status(self) -> list[ServerStatus]:
+    def status(self) -> list[PolicyServer]:
         with self._lock:
-            return [ServerStatus.of(server.connection, server.state) for server in self._servers.values()]
+            return [status_of(server.connection, server.state) for server in self._servers.values()]
 
     def metadata(self, url: str) -> Mapping[str, Any]:
         """What the server said of itself; empty before it was first connected."""
@@ -273,7 +274,7 @@ class Pool:
         return self._tend_s
 
 
-def _situation(server: ServerStatus) -> str:
+def _situation(server: PolicyServer) -> str:
     if server.busy:
         return "is busy"
     if server.elsewhere:

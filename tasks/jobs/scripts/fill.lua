@@ -1,6 +1,6 @@
 -- Top queues of one pool up to their windows with new chunks. Idempotent: computed from what is there.
 -- ARGV  1 pool  2 target s of a chunk  3 least s of a chunk  4 most items of a chunk  5 consumers of the pool
---       6.. queue, consumers of this queue, models that are loaded there, by commas; ...
+--       6.. queue, consumers of this queue, models that are loaded there, by commas, kinds of work that it takes, by commas; ...
 -- Returns the number of chunks made, then queue, chunk, job, priority, ... : the messages to publish. Where several chunks wait
 -- already, their messages are enough: who takes one goes on with the next.
 -- Keeps: a chunk is in the ledger before its message exists; an item is in one chunk or one pending entry, never both.
@@ -10,10 +10,23 @@ local made, MOST_CHUNKS = {0}, 256
 -- Chunks that an engine which takes items as it has room may hold: the slowest item of one must not leave it half empty.
 local STREAMED = 6
 
+-- Jobs that are ready for a queue that takes these kinds of work, least served first, each with how much it was served.
+local function ready_for(takes, priority)
+  if takes == pool then return redis.call('ZRANGE', key_ready(pool, priority), 0, 15, 'WITHSCORES') end
+  local found, best = {}, {}
+  for each in string.gmatch(takes, '[^,]+') do
+    local some = redis.call('ZRANGE', key_ready(each, priority), 0, 15, 'WITHSCORES')
+    for at = 1, #some, 2 do found[#found + 1] = {some[at], some[at + 1]} end
+  end
+  table.sort(found, function(one, other) return tonumber(one[2]) < tonumber(other[2]) end)
+  for _, pair in ipairs(found) do best[#best + 1], best[#best + 2] = pair[1], pair[2] end
+  return best
+end
+
 -- Best job: highest priority, then least served; a job whose model is loaded may go first while it is close to that.
-local function choose(loaded)
+local function choose(loaded, takes)
   for _, priority in ipairs(PRIORITIES) do
-    local best = redis.call('ZRANGE', key_ready(pool, priority), 0, 15, 'WITHSCORES')
+    local best = ready_for(takes, priority)
     if best[1] then
       local chosen = best[1]
       if loaded ~= '' then
@@ -114,8 +127,8 @@ local function allowance(job, stage, wanted)
 end
 
 -- Returns whether there may be more to do for this queue.
-local function new_chunk(queue, readers, loaded)
-  local job, stage, priority = choose(loaded)
+local function new_chunk(queue, readers, loaded, takes)
+  local job, stage, priority = choose(loaded, takes)
   if not job then return false end
   local streams = redis.call('HGET', key_job(job), 'streams:' .. stage) == '1'
   if not has_room(queue, readers, priority, streams) then return false end
@@ -130,9 +143,8 @@ local function new_chunk(queue, readers, loaded)
   if redis.call('EXISTS', key_job_pending(job, stage)) == 0 then make_unready(job, stage) end
   if number == 0 then return true end
   redis.call('HINCRBYFLOAT', key_job(job), 'used:' .. stage, number * cost)
-  if redis.call('ZSCORE', key_ready(pool, priority), job .. '|' .. stage) then
-    redis.call('ZINCRBY', key_ready(pool, priority), number * cost, job .. '|' .. stage)
-  end
+  local ready = key_ready(redis.call('HGET', key_job(job), 'pool:' .. stage), priority)
+  if redis.call('ZSCORE', ready, job .. '|' .. stage) then redis.call('ZINCRBY', ready, number * cost, job .. '|' .. stage) end
   local sequence = redis.call('INCR', key_sequence())
   local id = job .. '.' .. sequence
   redis.call('HSET', key_chunk(id), 'job', job, 'stage', stage, 'items', items, 'count', number, 'mode', mode,
@@ -147,17 +159,26 @@ local function new_chunk(queue, readers, loaded)
   return true
 end
 
+-- The chunk that waits last on a queue, if it is of a kind that another one takes.
+local function last_for(queue, takes)
+  local id = redis.call('ZRANGE', key_dispatched(queue), -1, -1)[1]
+  if not id then return end
+  local info = redis.call('HMGET', key_chunk(id), 'job', 'stage')
+  local kind = redis.call('HGET', key_job(info[1] or ''), 'pool:' .. (info[2] or '')) or ''
+  return string.find(',' .. takes .. ',', ',' .. kind .. ',', 1, true) and id
+end
+
 -- Nothing is pending and this queue has nothing: take a chunk that waits behind a busy neighbour.
-local function steal(queue)
+local function steal(queue, takes)
   local victim, most_waiting = nil, 0
   for _, other in ipairs(redis.call('SMEMBERS', key_queues())) do
     if other ~= queue and string.sub(other, 1, 4) == 'gpu.' and redis.call('SCARD', key_running(other)) > 0 then
       local waiting = redis.call('ZCARD', key_dispatched(other))
-      if waiting > most_waiting then victim, most_waiting = other, waiting end
+      if waiting > most_waiting and last_for(other, takes) then victim, most_waiting = other, waiting end
     end
   end
   if not victim then return end
-  local id = redis.call('ZRANGE', key_dispatched(victim), -1, -1)[1]
+  local id = last_for(victim, takes)
   local info = redis.call('HMGET', key_chunk(id), 'job', 'priority', 'sequence', 'seconds')
   leave_queue(id, victim, info[2], info[4])
   redis.call('HSET', key_chunk(id), 'queue', queue, 'dispatched_at', stamp(now()))
@@ -168,12 +189,12 @@ end
 local more = true
 while more do
   more = false
-  for at = 6, #ARGV, 3 do
-    local queue, readers, loaded = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
+  for at = 6, #ARGV, 4 do
+    local queue, readers, loaded, takes = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
     if redis.call('EXISTS', key_queue_mode(queue)) == 0 then
-      if new_chunk(queue, readers, loaded) then more = true
+      if new_chunk(queue, readers, loaded, takes) then more = true
       elseif pool == 'device' and redis.call('ZCARD', key_dispatched(queue)) + redis.call('SCARD', key_running(queue)) == 0 then
-        steal(queue)
+        steal(queue, takes)
       end
     end
   end
