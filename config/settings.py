@@ -26,6 +26,9 @@ CLIENT_VARIABLES = ("ASSAY_URL", "ASSAY_TOKEN", "ASSAY_REWARD")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 #: Said wherever people look, while no API is configured.
 DEVELOPMENT_NOTE = "judging uses the development API: scores mean nothing"
+DEVELOPMENT_POLICY_NOTE = "episodes are run by the development policy: success rates mean nothing"
+#: `reach`, `libero`, or `gymnasium:` and an id.
+ENVIRONMENT = re.compile(r"reach|libero|gymnasium:[\w.:/-]{1,100}")
 SLOTS = re.compile(r"(cpu:)?[1-9][0-9]{0,3}")
 
 
@@ -91,6 +94,7 @@ class Settings(BaseSettings):
         "`s3://bucket/prefix`, with its package installed. Empty: none.",
     )
     max_wait_s: float = Field(300, ge=0, description="Seconds a submit may wait for its results at most.")
+    score_wait_s: float = Field(1790, ge=0, description="Seconds that `POST /score` may take; episodes take long.")
     backlog_items: int = Field(
         20_000_000, ge=1, description="Items that may wait before new jobs are refused for a while (503)."
     )
@@ -221,6 +225,11 @@ class Settings(BaseSettings):
         1, ge=0, le=64, description="Simulator processes that a device worker keeps when no episodes run."
     )
     episode_s: float = Field(1800.0, gt=0, description="Seconds an episode may take.")
+    policy_environment: str = Field(
+        "",
+        description="Where policies act that `POST /score` runs: `reach`, `libero`, or `gymnasium:` and an id. Empty: "
+        "`reach` with the development policy, else `libero`.",
+    )
     simulated_journal: Path | None = Field(
         None, description="File that the `simulated` kind writes a line to for every item it computes; for tests."
     )
@@ -276,6 +285,13 @@ class Settings(BaseSettings):
     @classmethod
     def _are_policy_urls(cls, value: str) -> str:
         return ",".join(dict.fromkeys(_policy_url(part.strip()) for part in value.split(",") if part.strip()))
+
+    @field_validator("policy_environment")
+    @classmethod
+    def _is_an_environment(cls, value: str) -> str:
+        if value and not ENVIRONMENT.fullmatch(value):
+            raise ValueError("must be reach, libero, or gymnasium: and an id, such as gymnasium:Reacher-v5")
+        return value
 
     @field_validator("policy_command")
     @classmethod
@@ -333,6 +349,13 @@ class Settings(BaseSettings):
     def uses_development_policy(self) -> bool:
         """Whether episodes are run by the development policy, and so mean nothing."""
         return not self.policy_urls and not self.policy_command
+
+    @property
+    def default_environment(self) -> dict[str, Any]:
+        """As the scorer `policy` takes it."""
+        usual = "reach" if self.uses_development_policy else "libero"
+        name, _, which = (self.policy_environment or usual).partition(":")
+        return {"name": name, "id": which} if which else {"name": name}
 
     @property
     def development_api_url(self) -> str:

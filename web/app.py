@@ -17,12 +17,14 @@ from web import (
     docs,
     errors,
     events,
+    files,
     fleet,
     guard,
     health,
     inference,
     jobs,
     pages,
+    policies,
     profiles,
     results,
     reward_jobs,
@@ -67,8 +69,8 @@ def create_app(settings: Settings) -> Flask:
     guard.init_app(app)
     errors.init_app(app)
     api = (
-        health, jobs, results, inference, calibration, events, fleet, cache, scorers, profiles, rewards, trainers,
-        usage,
+        health, jobs, results, files, inference, calibration, events, fleet, cache, scorers, profiles, rewards,
+        trainers, policies, usage,
     )  # fmt: skip
     for module in (*api, pages, docs):
         app.register_blueprint(module.blueprint)

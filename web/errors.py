@@ -12,7 +12,6 @@ from config.queues import UnknownQueue
 from config.rewards import UnknownReward
 from tasks.connections import explain, redact
 from tasks.errors import (
-    AssayError,
     BacklogFull,
     Conflict,
     InvalidRequest,
@@ -67,14 +66,19 @@ def problem(status: int, kind: str, title: str, detail: str, field: str = "", li
 
 
 def init_app(app: Flask) -> None:
-    app.register_error_handler(HTTPException, _http_error)
-    app.register_error_handler(Refused, _refused)
-    app.register_error_handler(AssayError, _known)
-    app.register_error_handler(UnknownQueue, _known)
-    app.register_error_handler(UnknownProfile, _known)
-    app.register_error_handler(UnknownReward, _known)
-    app.register_error_handler(RedisError, _redis_error)
-    app.register_error_handler(Exception, _unexpected)
+    app.register_error_handler(Exception, answer_to)
+
+
+def answer_to(error: Exception) -> Response:
+    match error:
+        case HTTPException():
+            return _http_error(error)
+        case Refused():
+            return _refused(error)
+        case RedisError():
+            return _known(explain(error, redact(services().settings.redis_url)))
+        case _:
+            return _known(error)
 
 
 def _http_error(error: HTTPException) -> Response:
@@ -100,10 +104,6 @@ def _known(error: Exception) -> Response:
                 status, name, title, str(error), getattr(error, "field", ""), getattr(error, "line", None) or None
             )
     return _unexpected(error)
-
-
-def _redis_error(error: RedisError) -> Response:
-    return _known(explain(error, redact(services().settings.redis_url)))
 
 
 def _unexpected(error: Exception) -> Response:

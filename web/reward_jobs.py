@@ -37,16 +37,9 @@ def create_door(core: JobCore) -> Door:
     )  # fmt: skip
 
 
-def outcomes(reward: Reward, items: Sequence[Item], body_bytes: int, place: str, answer_s: float) -> list[Row]:
-    """A row for each item, in order, within `answer_s`; what is not done by then has failed, and is given up.
-
-    `place` is how the trainer calls an item. Raises Refused when no thread may wait, or this process is to stop.
-    """
-    started = time.monotonic()
+def rewarded(reward: Reward, items: Sequence[Item], body_bytes: int, place: str, answer_s: float) -> list[Row]:
+    """A row for each item by a named reward, as `outcomes`."""
     answer_s = min(answer_s, services().settings.max_wait_s)
-    most = services().settings.max_items
-    if len(items) > most:
-        raise too_large(f"{len(items):,} samples are more than a request may have ({most:,}, ASSAY_MAX_ITEMS).")
     job = JobRequest(
         kind=KIND,
         spec=reward.spec,
@@ -56,6 +49,19 @@ def outcomes(reward: Reward, items: Sequence[Item], body_bytes: int, place: str,
         deadline_s=max(answer_s, 1.0),
         metadata={"reward": reward.name, "path": request.path},
     )
+    return outcomes(job, body_bytes, place, answer_s)[1]
+
+
+def outcomes(job: JobRequest, body_bytes: int, place: str, answer_s: float) -> tuple[str, list[Row]]:
+    """The job's id, and a row for each item, in order, within `answer_s`; what is not done by then has failed, and is
+    given up.
+
+    `place` is how the trainer calls an item. Raises Refused when no thread may wait, or this process is to stop.
+    """
+    started = time.monotonic()
+    most = services().settings.max_items
+    if len(job.items) > most:
+        raise too_large(f"{len(job.items):,} samples are more than a request may have ({most:,}, ASSAY_MAX_ITEMS).")
     check_sizes(job, body_bytes, place)
 
     def submit(admission: Admission, owner: str) -> str:
@@ -66,7 +72,8 @@ def outcomes(reward: Reward, items: Sequence[Item], body_bytes: int, place: str,
     if not seats.take():
         raise _busy(f"{seats.total} requests wait already, all that this process has threads for: try again.")
     try:
-        return _rows(admitted(submit), answer_s - (time.monotonic() - started))
+        job_id = admitted(submit)
+        return job_id, _rows(job_id, answer_s - (time.monotonic() - started))
     finally:
         seats.give_back()
 

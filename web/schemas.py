@@ -169,6 +169,7 @@ class Problem(Wire):
     detail: str
     field: str | None = None
     line: int | None = Field(None, description="The line of a JSONL body.")
+    error: str | None = Field(None, description="The detail again, where a protocol of others wants it so (`/score`).")
 
 
 class QueueView(Wire):

@@ -42,7 +42,7 @@ def get_reward() -> Response:
     batch, size = read_json(QueryBatch)
     require_finite({"labels": batch.labels})
     items = batch.items(reward)
-    rows = reward_jobs.outcomes(reward, items, size, "query[{}]", OPENRLHF_S) if items else []
+    rows = reward_jobs.rewarded(reward, items, size, "query[{}]", OPENRLHF_S) if items else []
     numbers = [_number(reward, row) for row in rows]
     # 0 where an item has nothing of a part: OpenRLHF's log takes numbers only, and the same names in every answer.
     logs = {name: [_part(row, name) or 0.0 for row in rows] for name in services().reward_parts[reward.name]}
@@ -63,7 +63,7 @@ def rm() -> Response:
     reward = services().rewards.get(query.reward)
     sample, size = read_json(Sample)
     require_finite(sample.model_dump())
-    (row,) = reward_jobs.outcomes(reward, [sample.item(reward)], size, "response", SLIME_S)
+    (row,) = reward_jobs.rewarded(reward, [sample.item(reward)], size, "response", SLIME_S)
     return answer(_detail(reward, row) if query.detail == "true" else _number(reward, row))
 
 
@@ -80,7 +80,7 @@ def verify() -> Response:
     asked, size = read_json(VerifyRequest)
     given = asked.model_dump()
     require_finite(given)
-    (row,) = reward_jobs.outcomes(reward, [asked.item(reward)], size, "response.output", NEMO_GYM_S)
+    (row,) = reward_jobs.rewarded(reward, [asked.item(reward)], size, "response.output", NEMO_GYM_S)
     detail = _detail(reward, row)
     more = {"reward": detail["score"], "mask_sample": not row["valid"], "reward_detail": detail}
     if row["error"]:

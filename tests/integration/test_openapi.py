@@ -59,7 +59,12 @@ def test_whatever_comes_the_answer_keeps_to_the_document(fleet: Fleet, tmp_path:
     """schemathesis: right and wrong data for every operation, the same at every run."""
     # Nothing works here: whoever waits, waits in vain. All pools are there, so that /ready has no reason for its 503.
     (tmp_path / "rewards.toml").write_text('[rewards.a.spec]\nscorers = [{name = "numeric_match"}]\n')
-    update = {"max_wait_s": 0.01, "heartbeat_ttl_s": 600, "rewards_file": tmp_path / "rewards.toml"}
+    update = {
+        "max_wait_s": 0.01,
+        "score_wait_s": 0.01,
+        "heartbeat_ttl_s": 600,
+        "rewards_file": tmp_path / "rewards.toml",
+    }
     fleet.settings = fleet.settings.model_copy(update=update)
     fleet.core = create_core(fleet.settings, fleet.celery)
     for pool in ("device", "api", "cpu"):
