@@ -262,6 +262,15 @@ def test_verl_gets_the_same_keys_for_every_sample(
     assert server.jobs["job-0"].items[0]["prompt"] == "2+3?"
 
 
+def test_a_part_that_is_called_score_does_not_stand_for_the_reward(server: WireServer, verl_file: Any) -> None:
+    parts = {"score": 1.0, "valid": 0.5, "base": 1.0, "repetition": 0.75}
+    server.outcome = lambda _: succeeded(0.25) | {"parts": parts}
+    named = [{"name": "numeric_match", "as": "score"}, {"name": "format", "as": "valid"}]
+    spec = {"scorers": named, "penalties": [{"name": "repetition"}]}
+    got = verl_file.compute_score("x", "5", "5", reward=spec, url=server.url)
+    assert got == {"score": 0.25, "valid": True, "base": 1.0, "repetition": 0.75}
+
+
 def test_verls_reward_loop_has_all_samples_in_one_job(server: WireServer, verl_file: Any) -> None:
     assert inspect.iscoroutinefunction(verl_file.compute_score_async)
 
