@@ -293,6 +293,33 @@ def test_shutting_down_cancels_what_is_under_way(server: WireServer, caplog: pyt
     assert not [line for line in messages(caplog) if line.startswith("Timeout")]
 
 
+def test_shutting_down_before_the_profile_is_found_leaves_no_job(
+    server: WireServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_judge, "REACHING", Retry(give_up_after_s=30.0, first_delay_s=0.2))
+    server.held = True
+    server.fault("GET /v1/profiles", "503", times=3)
+    reward = manager(server.url, timeout_seconds=300.0)
+    handle = reward.submit(make_data(RESPONSES, UIDS, TRUTHS))
+    wait_until(lambda: server.requests("GET /v1/profiles"), "it looks for its profile")
+    reward.shutdown_workers()
+    wait_until(lambda: handle.done, "the batch is over")
+    assert [job.view["state"] for job in server.jobs.values()] in ([], ["cancelled"])
+    assert [row["valid"] for row in rows(handle.collect(return_dict=True))] == [False, False, True, False, False]
+
+
+def test_shutting_down_does_not_wait_for_calls_of_the_direct_way(chat_api: ChatApi) -> None:
+    chat_api.fault = lambda body: Fault(hang_s=600) if "Yhang" in body["messages"][-1]["content"] else None
+    reward = manager(NOBODY, api_endpoint=chat_api.url, api_key="sk-1", num_async_workers=2, timeout_seconds=300.0)
+    handle = reward.submit(make_data(["Y1", "Yhang", "Y2", "Yhang more", "Y3"], ["A"] * 5, ["Y"] * 5))
+    wait_until(lambda: chat_api.answered == 2 and chat_api.in_flight == 2, "all calls that can be made hang")
+    reward.shutdown_workers()
+    wait_until(lambda: handle.done, "the batch is over")
+    got = rows(handle.collect(return_dict=True))
+    assert [row["valid"] for row in got] == [True, False, True, False, False]
+    assert [row["original_score"] for row in got] == [1.0] * 5
+
+
 def test_a_manager_goes_to_another_process(server: WireServer) -> None:
     copy = pickle.loads(pickle.dumps(manager(server.url)))
     assert float(copy(make_data(["Yg"], ["A"], ["Y"])).sum()) == 2.0

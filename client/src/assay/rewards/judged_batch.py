@@ -138,6 +138,8 @@ class JudgedBatch:
     def _through_the_server(self, profile: JudgeProfile | None) -> None:
         questions = list(self._questions.values())
         judge = self._judge = ServerJudge(self._config, finds_base=self._base is None)
+        if self._stopped:  # while the profile was looked for, when there was no judge to be told
+            return
         if profile is None:
             judge.judge(questions, None, self._deadline, self._keep, lambda _: None)
             return
