@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from assay.rewards.composition import Part, compose
+from assay.rewards.direct_judge import completions_url
 from assay.rewards.items import make_items, references_in
 from assay.rewards.judge_profile import JudgeProfile, ProfileMissing, find_profile, host_of
 from assay.rewards.judge_prompt import judge_messages
@@ -296,11 +297,27 @@ def test_a_config_shows_no_secret_and_knows_its_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"peak_ratio": 0.5}, {"max_penalty": -1}, {"num_async_workers": 0}, {"timeout_seconds": 0}]
+    "wrong",
+    [
+        {"peak_ratio": 0.5},
+        {"max_penalty": -1},
+        {"num_async_workers": 0},
+        {"timeout_seconds": 0},
+        {"api_key": "你的密钥"},
+        {"api_key": "sk-1\nX-Other: 2"},
+    ],
 )
 def test_a_config_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError) as raised:
         LengthPenaltyConfig(**wrong)
+    assert str(wrong.get("api_key", "?")) not in str(raised.value)
+
+
+def test_a_key_may_come_from_a_file_and_an_endpoint_without_its_scheme() -> None:
+    assert LengthPenaltyConfig(api_key=" sk-1\n").api_key == "sk-1"
+    whole = "https://qianfan.baidubce.com/v2/chat/completions"
+    for given_url in (whole, "https://qianfan.baidubce.com/v2/", "qianfan.baidubce.com/v2", f" {whole}/ "):
+        assert completions_url(given_url) == whole
 
 
 def test_references_become_what_json_can_hold() -> None:

@@ -150,6 +150,7 @@ class DirectJudge:
 
 def completions_url(endpoint: str) -> str:
     base = endpoint.strip().rstrip("/")
+    base = base if "//" in base else f"https://{base}"  # as `host_of` has it
     return base if base.endswith(CHAT_PATH) else base + CHAT_PATH
 
 
