@@ -342,6 +342,24 @@ def test_what_is_there_when_time_is_up_is_used(server: WireServer, caplog: pytes
     wait_until(lambda: server.jobs["job-0"].view["state"] == "cancelled", "the job is cancelled")
 
 
+def test_base_scores_of_the_servers_scorers_stand_when_time_is_up(
+    server: WireServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.held = True
+    reward = manager(server.url, None, scorers=["numeric_match"], timeout_seconds=1.5)
+    handle = reward.submit(make_data(["Yggg", "Y..g", "Y...", "...."], ["A"] * 4, ["Y"] * 4))
+    wait_until(lambda: "job-1" in server.jobs, "the base scores of what was not judged are asked for")
+    server.outcome = lambda item: succeeded(float(item["response"][0] == "Y"))
+    server.settle(server.jobs["job-1"])
+    got = rows(handle.collect(return_dict=True))
+    assert [(row["original_score"], row["reward"], row["valid"]) for row in got] == [
+        (1.0, 1.0, False), (1.0, 1.0, False), (1.0, 1.0, False), (0.0, 0.0, False),
+    ]  # fmt: skip
+    assert [row["openai_quality_reward"] for row in got] == [0.0] * 4
+    assert len([line for line in messages(caplog) if line.startswith("Timeout waiting for OpenAI API")]) == 4
+    assert "judge" not in json.loads(server.requests("POST /v1/jobs")[1].body)["spec"]
+
+
 # Without a profile, a server, a key
 
 
