@@ -64,8 +64,10 @@ class DirectJudge:
         for group in alike.values():
             waiting.put(group)
 
+        trusted = httpx.create_ssl_context()  # 20 ms of the trainer's CPU: once, not in every thread
+
         def work() -> None:
-            with httpx.Client(headers=self._headers) as http:
+            with httpx.Client(headers=self._headers, verify=trusted) as http:
                 while not self._stopped.is_set():
                     try:
                         group = waiting.get_nowait()
