@@ -329,11 +329,8 @@ def test_a_manager_goes_to_another_process(server: WireServer) -> None:
 
 
 def test_what_is_there_when_time_is_up_is_used(server: WireServer, caplog: pytest.LogCaptureFixture) -> None:
-    server.held = True
-    handle = manager(server.url, timeout_seconds=1.5).submit(make_data(RESPONSES, UIDS, TRUTHS))
-    wait_until(lambda: server.jobs, "the job is there")
-    server.settle(server.jobs["job-0"], 3)
-    got = rows(handle.collect(return_dict=True))
+    server.held, server.settled_at_once = True, 3
+    got = rows(manager(server.url, timeout_seconds=1.0)(make_data(RESPONSES, UIDS, TRUTHS), return_dict=True))
     assert [row["valid"] for row in got] == [True, True, True, True, False]
     assert (got[4]["original_score"], got[4]["openai_quality_reward"]) == (1.0, 0.0)
     assert got[4]["reward"] == 1.0 - got[4]["length_penalty"]
@@ -421,7 +418,7 @@ def test_one_hanging_call_costs_its_own_response_only(
     chat_api: ChatApi, caplog: pytest.LogCaptureFixture, fault: Fault
 ) -> None:
     chat_api.fault = lambda body: fault if "Yhang" in body["messages"][-1]["content"] else None
-    reward = manager(NOBODY, api_endpoint=chat_api.url, api_key="sk-1", timeout_seconds=2.0)
+    reward = manager(NOBODY, api_endpoint=chat_api.url, api_key="sk-1", timeout_seconds=4.0)
     got = rows(reward(make_data(["Yhang", "Y1", "Y2", "Y3"], ["A"] * 4, ["Y"] * 4), return_dict=True))
     assert [row["valid"] for row in got] == [False, True, True, True]
     assert got[0]["original_score"] == 1.0
