@@ -247,6 +247,10 @@ def test_a_missing_profile_says_how_to_add_it() -> None:
     for part in ("ASSAY_PROFILES_FILE", 'base_url = "https://api.example.com/v1"', 'models = ["judge-1"]', "local"):
         assert part in str(raised.value)
     assert "sk-secret" not in str(raised.value)
+    config.api_endpoint = "https://user:sk-secret@api.example.com/v1"
+    with pytest.raises(ProfileMissing, match=r'base_url = "https://api\.example\.com/v1"') as raised:
+        find_profile([LOCAL], config)
+    assert "sk-secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
