@@ -75,6 +75,8 @@ class WireServer(ThreadingHTTPServer):
         self.events = True
         self.changed = threading.Condition(threading.RLock())
         self.held = False
+        self.settled_at_once = 0
+        """Items that have an outcome from the start, though the server is held."""
         self.open_streams = 0
 
     def __enter__(self) -> Self:
@@ -113,8 +115,8 @@ class WireServer(ThreadingHTTPServer):
             view |= {"created_at": time.time(), "reasons": {}, "priority": "normal", "a_field_of_tomorrow": 1}
             stored = self.jobs[name] = Stored(view, items)
             self.keys[key or name] = name
-            if not self.held:
-                self.settle(stored)
+            if self.settled_at_once or not self.held:
+                self.settle(stored, self.settled_at_once if self.held else None)
             return stored
 
     def settle(self, stored: Stored, count: int | None = None) -> None:

@@ -122,8 +122,8 @@ class Marks:
         values = {self._of_value(value) for value in values_of(found, KEYS)}
         return values.pop() if len(values) == 1 else None
 
-    def explicit(self, text: str) -> list[Mark]:
-        """Numbers that are called the score, or marked as it."""
+    def explicit(self, text: str, beside_object: bool = False) -> list[Mark]:
+        """Numbers that are called the score, or marked as it; `beside_object`: of a reply that has a JSON verdict."""
         whole: list[Mark] = []
         parts: list[Mark] = []
         is_final = False
@@ -135,7 +135,7 @@ class Marks:
                 whole, parts, is_final = [number.mark], [], standing == "final"
         # "Clarity score: 9, accuracy score: 6" is no verdict; "helpfulness score: 8" on its own is one.
         if not whole:
-            return parts if len({mark.value for mark in parts}) == 1 else []
+            return parts if not beside_object and len({mark.value for mark in parts}) == 1 else []
         return whole if is_final or not parts else []
 
     def told(self, text: str) -> list[Mark]:
@@ -172,7 +172,7 @@ class Marks:
             points = _POINTS_AFTER.match(after)
             most = match["most"] or (found["most"] if points and (found := _MOST_BEFORE.search(before)) else None)
             value = float(match["digits"].replace(",", ".")) + _FRACTIONS.get(match["fraction"] or "", 0.0)
-            if match["sign"] == "-" and self._low < 0:
+            if match["sign"] == "-":
                 value = -value
             if self._low <= value <= self._high and (most is None or float(most) == self._high):
                 yield Number(Mark(value, *match.span("digits")), before, after, most is not None)

@@ -21,7 +21,7 @@ from tasks.judging.speech import Mark, own_words
 from tasks.judging.words import PAIRWISE, PASS_FAIL, Words
 
 #: Changes when the same reply would give another verdict: part of the cache key.
-VERSION = 1
+VERSION = 2
 #: Whole numbers of a scale that are listed in a schema one by one, which more endpoints obey than bounds.
 MOST_LISTED = 101
 #: Characters of a reply that an error shows.
@@ -118,7 +118,7 @@ def _rungs(read: Marks | Words, said: str) -> Iterator[list[Verdict]]:
             place = _place(said, start, end)
             found.append(Verdict(value, str(reasons[0]) if reasons else said.strip(), *place))
         rest = rest[:start] + " " * (end - start) + rest[end:]  # what its texts quote is no verdict
-    yield found + _verdicts(read.explicit(rest), said)
+    yield found + _verdicts(read.explicit(rest, beside_object=bool(found)), said)
     yield _verdicts(read.told(rest), said)
     yield _verdicts(read.alone(rest), said)
 

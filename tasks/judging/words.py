@@ -38,7 +38,7 @@ class Words:
         values = {self._of_value(value) for value in values_of(found, self._keys)}
         return values.pop() if len(values) == 1 else None
 
-    def explicit(self, text: str) -> list[Mark]:
+    def explicit(self, text: str, beside_object: bool = False) -> list[Mark]:  # noqa: ARG002  # words have no parts
         """Words that are called the verdict, or marked as it."""
         text = without_quotes(text)
         marks = []

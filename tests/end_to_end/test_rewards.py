@@ -210,6 +210,16 @@ def test_base_scores_by_the_servers_scorers(stack: Stack) -> None:
     rows = extra_of(judged(data, return_dict=True))
     assert [row["openai_quality_reward"] > 0 for row in rows] == [True, False, True]
     assert stack.api.calls == 2
+    stack.api.set(share_hang=1.0)
+    stack.system.cache.client().flushall()
+    judged.config.timeout_seconds = 5.0
+    rows = extra_of(judged(data, return_dict=True))
+    assert [(row["original_score"], row["openai_quality_reward"]) for row in rows] == [
+        (1.0, 0.0),
+        (0.0, 0.0),
+        (1.0, 0.0),
+    ]
+    assert [row["valid"] for row in rows] == [False, True, False]
 
 
 def test_the_batch_goes_on_without_the_server(stack: Stack, caplog: pytest.LogCaptureFixture) -> None:

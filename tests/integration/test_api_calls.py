@@ -122,10 +122,8 @@ def test_a_refused_request_fails_at_once_in_the_apis_words(redis_url: str, chat_
 
 
 def test_a_dead_api_fails_with_that_reason_within_the_deadline(redis_url: str) -> None:
-    began = time.monotonic()
-    with pytest.raises((ApiTimeout, ApiUnavailable), match=r"127\.0\.0\.1:1 cannot be reached"):
+    with pytest.raises(ApiTimeout, match=r"within the deadline of 1\.5 s; last: .*127\.0\.0\.1:1 cannot be reached"):
         run(redis_url, profile(max_retries=100), do=lambda ask: ask(call(deadline_s=1.5)))
-    assert time.monotonic() - began < 3
 
 
 def test_retries_are_used_up_by_errors_and_not_by_429s(redis_url: str, chat_api: ChatApi) -> None:
@@ -139,30 +137,29 @@ def test_retries_are_used_up_by_errors_and_not_by_429s(redis_url: str, chat_api:
     assert len(chat_api.seen) == 9
 
 
-@pytest.mark.parametrize("fault", [Fault(hang_s=30), Fault(drip_s=0.1)])
+@pytest.mark.parametrize("fault", [Fault(hang_s=600), Fault(drip_s=0.1)])
 def test_a_hung_connection_costs_only_its_item(redis_url: str, chat_api: ChatApi, fault: Fault) -> None:
+    """Neither way to hang ends by itself before the test times out."""
     chat_api.fault = lambda body: fault if body["messages"][0]["content"] == "7" else None
 
     async def ten(ask: ApiCalls) -> list[Any]:
-        calls = (ask(call(str(number), timeout_s=0.5, max_retries=0)) for number in range(10))
+        limits = {7: 0.5}
+        calls = (ask(call(str(number), timeout_s=limits.get(number, 30), max_retries=0)) for number in range(10))
         return await asyncio.gather(*calls, return_exceptions=True)
 
-    began = time.monotonic()
     outcomes = run(redis_url, profile(chat_api), do=ten)
-    assert time.monotonic() - began < 3
     assert [type(outcome) for outcome in outcomes] == [ApiReply] * 7 + [ApiTimeout] + [ApiReply] * 2
     assert "did not answer within 0.5 s" in str(outcomes[7])
 
 
-def test_retry_after_holds_for_everybody(redis_url: str, chat_api: ChatApi) -> None:
+def test_retry_after_holds_for_everybody(redis_url: str, state: Redis, chat_api: ChatApi) -> None:
     faults = iter([Fault(429, headers={"Retry-After": "1"})])
     chat_api.fault = lambda _: next(faults, None)
 
     async def one_then_others(ask: ApiCalls) -> None:
         first = asyncio.create_task(ask(call()))
-        while not chat_api.seen:
+        while not state.hexists(keys.api_pace("main"), "paused_until"):
             await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
         async with ApiCalls(Profiles(profile(chat_api)), redis_url) as elsewhere:  # as another process would
             await asyncio.gather(first, *(elsewhere(call(job="j2")) for _ in range(5)))
 

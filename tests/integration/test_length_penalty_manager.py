@@ -293,6 +293,33 @@ def test_shutting_down_cancels_what_is_under_way(server: WireServer, caplog: pyt
     assert not [line for line in messages(caplog) if line.startswith("Timeout")]
 
 
+def test_shutting_down_before_the_profile_is_found_leaves_no_job(
+    server: WireServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_judge, "REACHING", Retry(give_up_after_s=30.0, first_delay_s=0.2))
+    server.held = True
+    server.fault("GET /v1/profiles", "503", times=3)
+    reward = manager(server.url, timeout_seconds=300.0)
+    handle = reward.submit(make_data(RESPONSES, UIDS, TRUTHS))
+    wait_until(lambda: server.requests("GET /v1/profiles"), "it looks for its profile")
+    reward.shutdown_workers()
+    wait_until(lambda: handle.done, "the batch is over")
+    assert [job.view["state"] for job in server.jobs.values()] in ([], ["cancelled"])
+    assert [row["valid"] for row in rows(handle.collect(return_dict=True))] == [False, False, True, False, False]
+
+
+def test_shutting_down_does_not_wait_for_calls_of_the_direct_way(chat_api: ChatApi) -> None:
+    chat_api.fault = lambda body: Fault(hang_s=600) if "Yhang" in body["messages"][-1]["content"] else None
+    reward = manager(NOBODY, api_endpoint=chat_api.url, api_key="sk-1", num_async_workers=2, timeout_seconds=300.0)
+    handle = reward.submit(make_data(["Y1", "Yhang", "Y2", "Yhang more", "Y3"], ["A"] * 5, ["Y"] * 5))
+    wait_until(lambda: chat_api.answered == 2 and chat_api.in_flight == 2, "all calls that can be made hang")
+    reward.shutdown_workers()
+    wait_until(lambda: handle.done, "the batch is over")
+    got = rows(handle.collect(return_dict=True))
+    assert [row["valid"] for row in got] == [True, False, True, False, False]
+    assert [row["original_score"] for row in got] == [1.0] * 5
+
+
 def test_a_manager_goes_to_another_process(server: WireServer) -> None:
     copy = pickle.loads(pickle.dumps(manager(server.url)))
     assert float(copy(make_data(["Yg"], ["A"], ["Y"])).sum()) == 2.0
@@ -302,17 +329,32 @@ def test_a_manager_goes_to_another_process(server: WireServer) -> None:
 
 
 def test_what_is_there_when_time_is_up_is_used(server: WireServer, caplog: pytest.LogCaptureFixture) -> None:
-    server.held = True
-    handle = manager(server.url, timeout_seconds=1.5).submit(make_data(RESPONSES, UIDS, TRUTHS))
-    wait_until(lambda: server.jobs, "the job is there")
-    server.settle(server.jobs["job-0"], 3)
-    got = rows(handle.collect(return_dict=True))
+    server.held, server.settled_at_once = True, 3
+    got = rows(manager(server.url, timeout_seconds=1.0)(make_data(RESPONSES, UIDS, TRUTHS), return_dict=True))
     assert [row["valid"] for row in got] == [True, True, True, True, False]
     assert (got[4]["original_score"], got[4]["openai_quality_reward"]) == (1.0, 0.0)
     assert got[4]["reward"] == 1.0 - got[4]["length_penalty"]
     (warning,) = [line for line in messages(caplog) if line.startswith("Timeout")]
     assert re.fullmatch(r"Timeout waiting for OpenAI API result for request [0-9a-f]{16}", warning)
     wait_until(lambda: server.jobs["job-0"].view["state"] == "cancelled", "the job is cancelled")
+
+
+def test_base_scores_of_the_servers_scorers_stand_when_time_is_up(
+    server: WireServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.held = True
+    reward = manager(server.url, None, scorers=["numeric_match"], timeout_seconds=1.5)
+    handle = reward.submit(make_data(["Yggg", "Y..g", "Y...", "...."], ["A"] * 4, ["Y"] * 4))
+    wait_until(lambda: "job-1" in server.jobs, "the base scores of what was not judged are asked for")
+    server.outcome = lambda item: succeeded(float(item["response"][0] == "Y"))
+    server.settle(server.jobs["job-1"])
+    got = rows(handle.collect(return_dict=True))
+    assert [(row["original_score"], row["reward"], row["valid"]) for row in got] == [
+        (1.0, 1.0, False), (1.0, 1.0, False), (1.0, 1.0, False), (0.0, 0.0, False),
+    ]  # fmt: skip
+    assert [row["openai_quality_reward"] for row in got] == [0.0] * 4
+    assert len([line for line in messages(caplog) if line.startswith("Timeout waiting for OpenAI API")]) == 4
+    assert "judge" not in json.loads(server.requests("POST /v1/jobs")[1].body)["spec"]
 
 
 # Without a profile, a server, a key
@@ -376,7 +418,7 @@ def test_one_hanging_call_costs_its_own_response_only(
     chat_api: ChatApi, caplog: pytest.LogCaptureFixture, fault: Fault
 ) -> None:
     chat_api.fault = lambda body: fault if "Yhang" in body["messages"][-1]["content"] else None
-    reward = manager(NOBODY, api_endpoint=chat_api.url, api_key="sk-1", timeout_seconds=2.0)
+    reward = manager(NOBODY, api_endpoint=chat_api.url, api_key="sk-1", timeout_seconds=4.0)
     got = rows(reward(make_data(["Yhang", "Y1", "Y2", "Y3"], ["A"] * 4, ["Y"] * 4), return_dict=True))
     assert [row["valid"] for row in got] == [False, True, True, True]
     assert got[0]["original_score"] == 1.0

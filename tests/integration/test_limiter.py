@@ -56,7 +56,8 @@ async def call(
     hold_s: float = 0.0,
 ) -> tuple[float, str]:
     """When this call had its turn, and its job."""
-    turn = await limiter.acquire(shared, job, priority, tokens)
+    while (turn := await limiter.acquire(shared, job, priority, tokens)).is_stale:  # on a machine that is very busy
+        limiter.give_back(shared, turn)
     at = time.monotonic()
     await asyncio.sleep(hold_s)
     limiter.release(shared, turn, OK, tokens)
@@ -68,6 +69,12 @@ def most_in_any(times: list[float], window_s: float) -> int:
     return max(sum(1 for at in times[first:] if at - start <= window_s) for first, start in enumerate(times))
 
 
+def waiting_calls(state: Redis) -> int:
+    """As all processes told it."""
+    told = [json.loads(text)["wants"] for text in state.hvals(keys.api_holders("main"))]
+    return sum(number for wants in told for _, _, number in wants)
+
+
 def test_two_processes_share_one_rate(redis_url: str) -> None:
     shared = fixed(100, rpm=6000)  # 100 a second
 
@@ -77,7 +84,7 @@ def test_two_processes_share_one_rate(redis_url: str) -> None:
     began = time.monotonic()
     times = [at for at, _ in run(redis_url, 2, both)]
     assert most_in_any(times, 1.0) <= 105
-    assert time.monotonic() - began < 6, "the rate is used"
+    assert time.monotonic() - began < 20, "300 calls take 3 s where the rate is used"
 
 
 def test_a_rest_is_no_licence_for_a_double_window(redis_url: str) -> None:
@@ -132,7 +139,7 @@ def test_tokens_are_reserved_and_settled_by_what_was_used(redis_url: str, state:
             limiter.release(shared, turn, OK, 100)
         return time.monotonic() - began
 
-    assert run(redis_url, 1, generous) < 3, "30 calls reserve 150,000 tokens and use 3,000"
+    assert run(redis_url, 1, generous) < 10, "30 calls reserve 150,000 tokens, which take 15 s, and use 3,000"
     assert int(state.hget(keys.api_pace("main"), "tokens") or 0) <= 3000
 
 
@@ -151,7 +158,7 @@ def test_a_call_larger_than_the_whole_limit_still_has_its_turn(redis_url: str) -
     run(redis_url, 1, lambda limiter: call(limiter, shared, tokens=5000))
 
 
-def test_interactive_calls_go_before_normal_ones_before_bulk(redis_url: str) -> None:
+def test_interactive_calls_go_before_normal_ones_before_bulk(redis_url: str, state: Redis) -> None:
     shared = fixed(1)
 
     async def all_waiting(one: Limiter, other: Limiter) -> list[tuple[float, str]]:
@@ -163,7 +170,8 @@ def test_interactive_calls_go_before_normal_ones_before_bulk(redis_url: str) -> 
             for limiter in (one, other)
             for _ in range(3)
         ]
-        await asyncio.sleep(0.3)
+        while waiting_calls(state) < len(waiting):
+            await asyncio.sleep(0.01)
         one.release(shared, first, OK)
         return await asyncio.gather(*waiting)
 

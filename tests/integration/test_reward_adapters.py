@@ -35,7 +35,7 @@ def server() -> Iterator[WireServer]:
 
 @pytest.fixture
 def client(server: WireServer) -> Iterator[RewardClient]:
-    client = RewardClient(SCORERS, url=server.url, window_s=0.05)
+    client = RewardClient(SCORERS, url=server.url, window_s=0.25)  # long enough for calls of one moment to meet
     yield client
     client.close()
 
@@ -103,12 +103,9 @@ def test_one_callers_mistake_is_not_anothers(server: WireServer, client: RewardC
 
 
 def test_what_has_no_outcome_in_time_is_invalid_and_the_job_is_cancelled(server: WireServer) -> None:
-    server.held = True
+    server.held, server.settled_at_once = True, 1
     client = RewardClient(SCORERS, url=server.url, timeout_s=1.0)
-    call = client.submit([item("5"), item("5"), item("5")])
-    wait_until(lambda: server.jobs, "the job is there")
-    server.settle(server.jobs["job-0"], 1)
-    rows = call.result()
+    rows = client.score([item("5"), item("5"), item("5")])
     assert [row.valid for row in rows] == [True, False, False]
     assert rows[1].error is not None
     assert rows[1].error.type == "timed_out"
@@ -262,11 +259,20 @@ def test_verl_gets_the_same_keys_for_every_sample(
     assert server.jobs["job-0"].items[0]["prompt"] == "2+3?"
 
 
+def test_a_part_that_is_called_score_does_not_stand_for_the_reward(server: WireServer, verl_file: Any) -> None:
+    parts = {"score": 1.0, "valid": 0.5, "base": 1.0, "repetition": 0.75}
+    server.outcome = lambda _: succeeded(0.25) | {"parts": parts}
+    named = [{"name": "numeric_match", "as": "score"}, {"name": "format", "as": "valid"}]
+    spec = {"scorers": named, "penalties": [{"name": "repetition"}]}
+    got = verl_file.compute_score("x", "5", "5", reward=spec, url=server.url)
+    assert got == {"score": 0.25, "valid": True, "base": 1.0, "repetition": 0.75}
+
+
 def test_verls_reward_loop_has_all_samples_in_one_job(server: WireServer, verl_file: Any) -> None:
     assert inspect.iscoroutinefunction(verl_file.compute_score_async)
 
     async def step() -> list[dict[str, Any]]:
-        kwargs = {"reward": {"spec": {"scorers": SCORERS}, "fill": -1.0}, "url": server.url, "window_s": 0.05}
+        kwargs = {"reward": {"spec": {"scorers": SCORERS}, "fill": -1.0}, "url": server.url, "window_s": 0.25}
         calls = [
             verl_file.compute_score_async("x", text, "5", None, reward_router_address=None, **kwargs)
             for text in ("5", "6", "broken")

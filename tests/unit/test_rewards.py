@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from assay.rewards.composition import Part, compose
+from assay.rewards.direct_judge import completions_url
 from assay.rewards.items import make_items, references_in
 from assay.rewards.judge_profile import JudgeProfile, ProfileMissing, find_profile, host_of
 from assay.rewards.judge_prompt import judge_messages
@@ -141,6 +142,10 @@ def test_a_permutation_of_the_input_permutes_the_output(case: tuple[list[Part], 
         ("There are 2 issues; score: 8", 8),
         ('{"rationale": "There are 2 issues.", "score": 8}', 8),
         ('{"score": 8, "rationale": "It has 3 flaws."}', 8),
+        ('{"rationale": "It has 3 flaws.", "score": 8.0}', 8),
+        ('{"rationale": "It has 3 flaws.", "score": 7.5}', None),
+        ('{"rationale": "It has 3 flaws.", "score": true}', None),
+        ('{"rationale": "It has 3 flaws.", "score": Infinity}', None),
         ("<think>Maybe 3. Score: 3</think>\n8", 8),
         ("<think>Score: 3", None),
         ("8/10", 8),
@@ -242,6 +247,10 @@ def test_a_missing_profile_says_how_to_add_it() -> None:
     for part in ("ASSAY_PROFILES_FILE", 'base_url = "https://api.example.com/v1"', 'models = ["judge-1"]', "local"):
         assert part in str(raised.value)
     assert "sk-secret" not in str(raised.value)
+    config.api_endpoint = "https://user:sk-secret@api.example.com/v1"
+    with pytest.raises(ProfileMissing, match=r'base_url = "https://api\.example\.com/v1"') as raised:
+        find_profile([LOCAL], config)
+    assert "sk-secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -292,11 +301,27 @@ def test_a_config_shows_no_secret_and_knows_its_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"peak_ratio": 0.5}, {"max_penalty": -1}, {"num_async_workers": 0}, {"timeout_seconds": 0}]
+    "wrong",
+    [
+        {"peak_ratio": 0.5},
+        {"max_penalty": -1},
+        {"num_async_workers": 0},
+        {"timeout_seconds": 0},
+        {"api_key": "你的密钥"},
+        {"api_key": "sk-1\nX-Other: 2"},
+    ],
 )
 def test_a_config_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError) as raised:
         LengthPenaltyConfig(**wrong)
+    assert str(wrong.get("api_key", "?")) not in str(raised.value)
+
+
+def test_a_key_may_come_from_a_file_and_an_endpoint_without_its_scheme() -> None:
+    assert LengthPenaltyConfig(api_key=" sk-1\n").api_key == "sk-1"
+    whole = "https://qianfan.baidubce.com/v2/chat/completions"
+    for given_url in (whole, "https://qianfan.baidubce.com/v2/", "qianfan.baidubce.com/v2", f" {whole}/ "):
+        assert completions_url(given_url) == whole
 
 
 def test_references_become_what_json_can_hold() -> None:

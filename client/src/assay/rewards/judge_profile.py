@@ -50,6 +50,12 @@ def host_of(url: str) -> str:
     return host if parts.port in (None, _DEFAULT_PORTS.get(parts.scheme)) else f"{host}:{parts.port}"
 
 
+def _shown(url: str) -> str:
+    """Without a user or a password, which may be a key."""
+    parts = urlsplit(url.strip() if "//" in url else f"https://{url.strip()}")
+    return f"{parts.scheme}://{host_of(url)}{parts.path.rstrip('/')}"
+
+
 def _model(view: Mapping[str, Any], config: LengthPenaltyConfig) -> str:
     if config.model_name in view["models"]:
         return config.model_name
@@ -61,7 +67,7 @@ def _model(view: Mapping[str, Any], config: LengthPenaltyConfig) -> str:
 
 def _how_to_add(views: Sequence[Mapping[str, Any]], config: LengthPenaltyConfig) -> str:
     known = ", ".join(str(view["name"]) for view in views) or "none"
-    base = config.api_endpoint.strip().rstrip("/") or "https://api.example.com/v1"
+    base = _shown(config.api_endpoint) if config.api_endpoint else "https://api.example.com/v1"
     return (
         f"It has: {known}. To add one, write this into the file that ASSAY_PROFILES_FILE names on the server and its "
         f'workers, and start them anew: [profiles.judge] base_url = "{base}", api_key_env = "JUDGE_API_KEY", '

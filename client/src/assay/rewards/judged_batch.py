@@ -20,7 +20,7 @@ from assay.rewards.direct_judge import DirectJudge
 from assay.rewards.judge_profile import JudgeProfile, ProfileMissing, host_of
 from assay.rewards.judge_workers import JudgeWorkers, Stoppable
 from assay.rewards.length_penalty_config import LengthPenaltyConfig
-from assay.rewards.question import Answer, Question, as_reference
+from assay.rewards.question import LATE, Answer, Question, as_reference
 from assay.rewards.server_judge import ServerJudge
 
 log = logging.getLogger(__name__)
@@ -138,6 +138,8 @@ class JudgedBatch:
     def _through_the_server(self, profile: JudgeProfile | None) -> None:
         questions = list(self._questions.values())
         judge = self._judge = ServerJudge(self._config, finds_base=self._base is None)
+        if self._stopped:  # while the profile was looked for, when there was no judge to be told
+            return
         if profile is None:
             judge.judge(questions, None, self._deadline, self._keep, lambda _: None)
             return
@@ -179,7 +181,7 @@ class JudgedBatch:
             return
         for index, question in self._questions.items():
             answer = answers.get(index)
-            if answer is None and not self._stopped:
+            if (answer is None and not self._stopped) or (answer is not None and answer.error == LATE):
                 log.warning("Timeout waiting for OpenAI API result for request %s", question.request_hash(self._config))
             elif answer is not None and answer.error:
                 log.warning("Response %d has no verdict: %s", index, answer.error)

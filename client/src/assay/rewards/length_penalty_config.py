@@ -46,6 +46,9 @@ class LengthPenaltyConfig:
     """Whether responses with a base score of 0 are judged too."""
 
     def __post_init__(self) -> None:
+        self.api_key = self.api_key.strip()  # a key from a file ends with its line
+        if not (self.api_key.isascii() and self.api_key.isprintable()):
+            raise ValueError("api_key must be printable ASCII: it goes into a header")
         if not 0 <= self.peak_ratio < self.outer_ratio:
             raise ValueError("peak_ratio must be at least 0 and less than outer_ratio")
         if self.max_penalty < 0:

@@ -12,6 +12,9 @@ from assay.rewards.foreign import as_plain
 from assay.rewards.judge_prompt import SCALE, judge_messages
 from assay.rewards.length_penalty_config import LengthPenaltyConfig
 
+#: The error of an answer that was not back in time.
+LATE = "not judged in time"
+
 
 @dataclass(frozen=True)
 class Question:

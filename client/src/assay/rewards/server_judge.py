@@ -14,7 +14,7 @@ from assay.retry import Retry
 from assay.rewards.judge_profile import JudgeProfile, find_profile
 from assay.rewards.judge_prompt import SCALE
 from assay.rewards.length_penalty_config import LengthPenaltyConfig
-from assay.rewards.question import Answer, Question
+from assay.rewards.question import LATE, Answer, Question
 from assay.submission import scoring
 
 log = logging.getLogger(__name__)
@@ -23,8 +23,11 @@ log = logging.getLogger(__name__)
 REACHING, WORKING = Retry(give_up_after_s=5.0, max_delay_s=1.0), Retry(give_up_after_s=30.0, max_delay_s=2.0)
 #: Seconds after its manager's timeout when a job ends by itself, should the trainer be gone.
 ORPHANED_S = 30.0
+#: Seconds after the timeout for the base scores of what is not judged: a part of what `JudgedBatch` waits for.
+BASES_S = 5.0
 #: The judge answered, and that was no verdict: asking in another way would not mend it.
 _ANSWERED = ("verdict_missing", "reply_refused", "reply_cut", "reply_filtered")
+_METADATA = {"client": "length_penalty"}
 
 Keep = Callable[[int, Answer], None]
 Report = Callable[[int], None]
@@ -59,7 +62,7 @@ class ServerJudge:
                 self._spec(profile),
                 priority="interactive",
                 deadline_s=max(1.0, deadline - time.monotonic()) + ORPHANED_S,
-                metadata={"client": "length_penalty"},
+                metadata=_METADATA,
             )
         self._job_id = job.id
         with self._client(WORKING) as client:
@@ -67,6 +70,8 @@ class ServerJudge:
             if self._stopped:
                 job.cancel()
             rows = self._rows(job, deadline, report)
+            if self._finds_base and profile and not self._stopped:
+                self._keep_bases(client, questions, rows, keep)
         if not self._finds_base and len(rows) == len(questions) and all(_is_outage(row) for row in rows):
             error = rows[0].error
             raise JudgingFailed(f"The server could have nothing judged: {error.message if error else rows[0].status}")
@@ -82,6 +87,20 @@ class ServerJudge:
                     client.job(self._job_id).cancel()
             except AssayError as error:
                 log.info("Job %s could not be cancelled, it ends by its deadline: %s", self._job_id, error)
+
+    def _keep_bases(self, client: Assay, questions: Sequence[Question], rows: Sequence[Row], keep: Keep) -> None:
+        """Of what has no row in time: its base score stands, and an item that waits for its judge shows none."""
+        done = {row.index for row in rows}
+        late = [question for index, question in enumerate(questions) if index not in done]
+        if not late:
+            return
+        try:
+            job = client.submit("score", [_item(each) for each in late], self._spec(None), priority="interactive",
+                                deadline_s=BASES_S, metadata=_METADATA)  # fmt: skip
+            for row in self._rows(job, time.monotonic() + BASES_S, lambda _: None):
+                keep(late[row.index].index, Answer(base_score=_answer(row).base_score, error=LATE))
+        except AssayError as error:
+            log.warning("%d base scores are not known, their responses were not judged in time: %s", len(late), error)
 
     def _rows(self, job: Job, deadline: float, report: Report) -> list[Row]:
         try:

@@ -1,8 +1,8 @@
 """From a judge's reply to its verdict: a whole number on the scale, or None. A verdict is never guessed.
 
 It is the last one that the judge gives as its own: in a JSON object, called the score, or alone on the last line.
-Thinking is no part of the reply. The server reads far more forms (and languages); where both read a verdict, it is the
-same: a test of the project holds them to that.
+Thinking, and a text that it repeats with its fence, are no part of the reply. The server reads far more forms (and
+languages); where both read a verdict, it is the same: a test of the project holds them to that.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ _TAG = r"(?:think|thinking|thought|reasoning|analysis|scratchpad)"
 _OPEN = re.compile(rf"\s*(?:<{_TAG}>|◁think▷|\[THINK\])", re.IGNORECASE)
 _CLOSE = re.compile(rf"(?:</{_TAG}>|◁/think▷|\[/THINK\])", re.IGNORECASE)
 _BLOCKQUOTE = re.compile(r"(?m)^[ \t]*>.*$")
+# A text under judgement that the judge repeats with its fence, as `judge_prompt.py` has it.
+_FENCED = re.compile(r"<<<([A-Z ]{1,40} [0-9a-f]{16})\n.*?(?<=\n)\1>>>", re.DOTALL)
 # "score" begins its line or clause; "clarity score" is that of a part, and one in quotation marks is somebody else's.
 _CALLED = re.compile(
     r"(?:^|[.,;:!?。，；])[ \t*_#|-]*(?:(?:final|overall|total|my|the)[ ]|最终|综合|总体){0,2}"
@@ -46,7 +48,8 @@ def read_verdict(text: str, low: int, high: int) -> int | None:
 
 
 def _own_words(text: str) -> str:
-    """Without thinking and blockquotes. An end of thinking inside a JSON text is one that it quotes."""
+    """Without thinking, blockquotes and fenced texts. An end of thinking inside a JSON text is one that it quotes."""
+    text = _FENCED.sub(" ", text)
     quoted = [(start, end) for start, end, _ in _objects(text)]
     closes = [
         match.end() for match in _CLOSE.finditer(text) if not any(start < match.start() < end for start, end in quoted)
@@ -70,7 +73,9 @@ def _objects(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
 def _of_value(value: object, low: int, high: int) -> int | None:
     if isinstance(value, str) and (match := _ALONE.fullmatch(value)):
         return _on_scale(match[1], match[2], low, high)
-    return value if type(value) is int and low <= value <= high else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return int(value) if low <= value <= high and value == int(value) else None
 
 
 def _on_scale(number: str, most: str | None, low: int, high: int) -> int | None:

@@ -102,4 +102,5 @@ def _for_one(reward: RewardSpec) -> RewardSpec:
 
 def _result(row: Row, reward: RewardSpec) -> dict[str, Any]:
     score = row.score if row.valid and row.score is not None else reward.fill
-    return {"score": score, "valid": row.valid, **{name: row.parts.get(name, 0.0) for name in reward.parts}}
+    parts = {name: row.parts.get(name, 0.0) for name in reward.parts}
+    return {**parts, "score": score, "valid": row.valid}  # which a part may be called too
