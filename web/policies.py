@@ -38,7 +38,7 @@ def score() -> Response:
     spec = asked.spec(services().settings, services().rewards)
     understood = _understood(spec)
     items = asked.items(understood)
-    kwargs, answer_s = asked.reward_function_kwargs, services().settings.score_wait_s
+    kwargs, answer_s = asked.options, services().settings.score_wait_s
     job = JobRequest(
         kind=KIND, spec=spec, items=items, priority="interactive", on_error=kwargs.on_error, cache=kwargs.cache,
         deadline_s=max(answer_s, 1.0), metadata={"path": request.path},

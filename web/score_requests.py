@@ -4,9 +4,9 @@ The body is read loosely, as that server read it: fields that mean nothing here 
 `center_crop`) are passed over.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import ConfigDict, Field, JsonValue, field_validator
+from pydantic import ConfigDict, Field, JsonValue
 
 from config.rewards import Rewards
 from config.settings import Settings
@@ -72,16 +72,15 @@ class Meta(Loose):
 class ScoreRequest(Loose):
     responses: list[JsonValue] = Field(min_length=1, description="Instructions: texts, or objects that hold one.")
     metas: list[Meta | None] | None = Field(None, description="What belongs to each response, in order.")
-    reward_function_kwargs: ScoreOptions = ScoreOptions()
+    reward_function_kwargs: ScoreOptions | None = None
 
-    @field_validator("reward_function_kwargs", mode="before")
-    @classmethod
-    def _may_be_null(cls, value: Any) -> Any:
-        return value or {}
+    @property
+    def options(self) -> ScoreOptions:
+        return self.reward_function_kwargs or ScoreOptions()
 
     def spec(self, settings: Settings, rewards: Rewards) -> dict[str, JsonValue]:
         """The spec of the score job. Raises InvalidRequest, UnknownReward."""
-        asked = self.reward_function_kwargs
+        asked = self.options
         others = [name for name in ("scorer", "reward", "spec") if getattr(asked, name) is not None]
         if len(others) > 1:
             raise InvalidRequest(f"reward_function_kwargs: give `{others[0]}` or `{others[1]}`, not both.")
@@ -94,7 +93,7 @@ class ScoreRequest(Loose):
         return {"scorers": [{"name": "policy", "options": self._policy(settings)}]}
 
     def _policy(self, settings: Settings) -> dict[str, JsonValue]:
-        asked = self.reward_function_kwargs
+        asked = self.options
         libero = asked.libero_cfg
         environment = asked.environment or settings.default_environment
         if environment.get("name") == "libero":
@@ -145,7 +144,7 @@ class ScoreRequest(Loose):
             "task_id": meta.task_id,
             "seed": meta.seed,
             "init_state": meta.init_state_id,
-            "instruction": meta.original_instruction or self.reward_function_kwargs.libero_cfg.instruction,
+            "instruction": meta.original_instruction or self.options.libero_cfg.instruction,
         }
         return {"response": text, "task": task}
 
