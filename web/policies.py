@@ -8,7 +8,6 @@ from pydantic import JsonValue, ValidationError
 
 from config.settings import DEVELOPMENT_POLICY_NOTE, LOOPBACK
 from tasks.episodes.servers import PolicyServer, pool_status
-from tasks.errors import InvalidRequest
 from tasks.jobs.model import JobRequest
 from tasks.scoring.model import ScoreSpec
 from web import errors, reward_jobs
@@ -86,7 +85,7 @@ def _refuse(error: Exception) -> Response:
     """As problems everywhere, with the `error` that this server's clients look for; what is wrong with a request is
     400 to them."""
     response = errors.answer_to(error)
-    if isinstance(error, InvalidRequest):
+    if response.status_code == 422:
         response.status_code = 400
     body: dict[str, Any] = json.loads(response.get_data())
     response.set_data(json.dumps(body | {"error": body["detail"], "status": response.status_code}))

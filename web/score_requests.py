@@ -6,7 +6,7 @@ The body is read loosely, as that server read it: fields that mean nothing here 
 
 from typing import Literal
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue, StrictBool, StrictInt
 
 from config.rewards import Rewards
 from config.settings import Settings
@@ -25,15 +25,15 @@ TRIALS = 5
 class LiberoSettings(Loose):
     """`libero_cfg`, with that server's defaults."""
 
-    resize_size: int = 224
-    replan_steps: int = 5
+    resize_size: StrictInt = 224
+    replan_steps: StrictInt = 5
     task_suite_name: Suite = "libero_spatial"
-    task_id: int = 0
-    num_steps_wait: int = 10
-    num_trials_per_task: int = TRIALS
-    save_videos: bool = False
-    seed: int = 7
-    init_state_id: int = 0
+    task_id: StrictInt = 0
+    num_steps_wait: StrictInt = 10
+    num_trials_per_task: StrictInt = TRIALS
+    save_videos: StrictBool = False
+    seed: StrictInt = 7
+    init_state_id: StrictInt = 0
     instruction: str = ""
 
 
@@ -41,9 +41,11 @@ class ScoreOptions(Loose):
     """`reward_function_kwargs`: how a policy is run, or which other reward is meant."""
 
     libero_cfg: LiberoSettings = LiberoSettings()
-    num_trials_per_task: int | None = None
-    num_steps_wait: int | None = None
-    max_workers: int | None = Field(None, ge=1, description="Episodes at a time; by default all servers are used.")
+    num_trials_per_task: StrictInt | None = None
+    num_steps_wait: StrictInt | None = None
+    max_workers: StrictInt | None = Field(
+        None, ge=1, description="Episodes at a time; by default all servers are used."
+    )
     environment: dict[str, JsonValue] | None = Field(
         None, description="Where the policy acts, as in the scorer `policy`; by default `ASSAY_POLICY_ENVIRONMENT`."
     )
@@ -64,9 +66,9 @@ class Meta(Loose):
     suite: Suite | None = None
     task_suite_name: Suite | None = None
     suite_name: Suite | None = None
-    task_id: int | None = None
-    seed: int | None = None
-    init_state_id: int | None = None
+    task_id: StrictInt | None = None
+    seed: StrictInt | None = None
+    init_state_id: StrictInt | None = None
 
 
 class ScoreRequest(Loose):

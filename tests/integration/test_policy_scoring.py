@@ -130,6 +130,40 @@ def test_a_server_that_fails_for_a_while_is_tried_again(fleet: Fleet, cpu: Hand,
     assert scores(fleet, job) == [1.0] * 4
 
 
+@pytest.mark.parametrize(
+    ("knobs", "kinds"),
+    [
+        ({"share_error": 1}, {"policy_broken"}),
+        ({"share_error": 1, "error": "ValueError"}, {"policy_failed"}),
+        ({"share_hang": 1}, {"policy_timeout"}),
+        ({"share_garbage": 1}, {"policy_broken"}),
+        ({"share_shape": 1}, {"policy_failed"}),
+        ({"share_drop": 1}, {"policy_unavailable"}),
+        ({"greeting": "garbage"}, {"policy_broken", "policy_unavailable"}),
+    ],
+)
+def test_whatever_a_server_does_its_episodes_have_a_typed_outcome_and_the_other_devices_go_on(
+    settings: Settings, tmp_path: Path, knobs: dict[str, Any], kinds: set[str]
+) -> None:
+    quick = settings.model_copy(update={"policy_reply_s": 0.5, "policy_wait_s": 0.5})
+    with several(2) as (good, bad), closing(Fleet(quick, tmp_path / "journal")) as fleet:
+        first, cpu = hire_on(fleet, good.url, index=0), fleet.hire("cpu")
+        bad.set(**knobs)
+        second = fleet.hire(index=1, policies=(bad.url,))
+        job = submit(fleet, *[RED] * 6, trials=2, cache="off")
+
+        def is_over() -> bool:
+            fleet.tick()
+            return not fleet.finish_step(job, first, second, cpu)
+
+        wait_until(is_over, "the job ends")
+        episodes = [each for row in fleet.rows(job) for each in (row["value"] or {"episodes": []})["episodes"]]
+        assert episodes
+        assert {(each["server"], each["success"]) for each in episodes} == {(good.url, True)}
+        failed = [each["type"] for row in fleet.rows(job) for each in (row["value"] or {"failed": []})["failed"]]
+        assert set(failed) <= kinds
+
+
 def test_repeated_episodes_come_from_the_cache_and_a_new_checkpoint_runs_them_anew(fleet: Fleet, cpu: Hand) -> None:
     port = free_port()
     with running(port=port) as old:

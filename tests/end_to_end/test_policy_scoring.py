@@ -1,0 +1,159 @@
+"""Policy scoring with the real processes: servers and workers that die in mid-episode, and servers that come late."""
+
+import os
+import signal
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tasks.jobs.model import JobRequest
+from tests.end_to_end.system import System
+from tests.ports import free_ports
+from tests.programs import Program, wait_until
+from tests.redis_server import RedisServer
+from workers.development_policy.handle import Handle
+
+Run = Callable[..., Program]
+COLOURS = ("red", "green", "blue", "yellow")
+
+
+class Robots:
+    """Two device slots with a policy server each."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self.ports = free_ports(2)
+        self.environment = {
+            "ASSAY_POLICY_PORT": str(self.ports[0]), "ASSAY_POLICY_SILENT_S": "4", "ASSAY_POLICY_REPLY_S": "6",
+            "ASSAY_POLICY_WAIT_S": "60",
+        }  # fmt: skip
+        self.keeper: Program | None = None
+
+    def start(self, *pools: str) -> None:
+        for pool in pools:
+            launcher = self.system.launch(pool, **self.environment)
+            if pool == "policies":
+                self.keeper = launcher
+
+    def connected(self) -> int:
+        workers = self.system.core.registry.workers()
+        return sum(server.connected for worker in workers for server in worker.policies)
+
+    def handle(self, number: int) -> Handle:
+        return Handle(f"ws://127.0.0.1:{self.ports[number]}")
+
+    def pid(self, number: int) -> int:
+        """Of a policy server; 0 while there is none."""
+        assert self.keeper
+        for process in self.keeper.descendants():
+            with suppress(psutil.NoSuchProcess):
+                if str(self.ports[number]) in process.cmdline():
+                    return process.pid
+        return 0
+
+    def slow(self, latency_ms: int) -> None:
+        for number in range(2):
+            self.handle(number).set(latency_ms=latency_ms)
+
+    def submit(self, items: int, trials: int = 2) -> str:
+        """Instructions of which every fourth is the task's."""
+        self.system.core.dispatcher.forget_fleet()
+        options = {"trials": trials, "task_id": 0}
+        responses = [{"response": f"reach the {COLOURS[at % 4]} target"} for at in range(items)]
+        spec = {"scorers": [{"name": "policy", "options": options}]}
+        return self.system.core.door.submit(JobRequest(kind="score", items=responses, spec=spec))
+
+    def scores(self, job: str) -> list[Any]:
+        ended = self.system.finish(job, 100)
+        assert (ended.state, ended.failed) == ("done", 0), self.system.rows(job)
+        return [row["score"] for row in self.system.rows(job)]
+
+
+@pytest.fixture
+def robots(run: Run, tmp_path: Path) -> Iterator[Robots]:
+    with RedisServer(tmp_path / "state") as state, RedisServer(tmp_path / "cache", "cache") as cache:
+        system = System(run, state, cache, tmp_path / "journal")
+        yield Robots(system)
+        system.stop()
+
+
+@pytest.fixture
+def running(robots: Robots) -> Robots:
+    robots.start("policies", "device", "cpu")
+    wait_until(lambda: robots.connected() == 2, "both servers are connected")
+    return robots
+
+
+def expected(items: int) -> list[float]:
+    return [float(at % 4 == 0) for at in range(items)]
+
+
+def test_servers_killed_in_mid_episode_are_restarted_and_the_job_completes(running: Robots) -> None:
+    running.slow(30)
+    job = running.submit(8)
+    for number in range(2):
+        wait_until(lambda number=number: running.handle(number).counts().get("calls", 0) > 2, "episodes run")
+        os.kill(running.pid(number), signal.SIGKILL)
+    assert running.scores(job) == expected(8)
+    servers = {each["server"] for row in running.system.rows(job) for each in row["value"]["episodes"]}
+    assert len(servers) == 2
+
+
+def test_a_wedged_server_is_restarted_and_its_episodes_run_again(running: Robots) -> None:
+    running.slow(30)
+    first = running.pid(0)
+    running.handle(0).set(share_wedge=1)
+    job = running.submit(4)
+    assert running.scores(job) == expected(4)
+    wait_until(lambda: running.pid(0) not in (0, first), "it was started anew")
+
+
+def test_a_device_worker_killed_in_mid_episode_loses_nothing(running: Robots) -> None:
+    running.slow(30)
+    job = running.submit(8)
+    wait_until(lambda: running.handle(0).counts().get("calls", 0) > 2, "episodes run")
+    os.kill(running.system.children()[0].pid, signal.SIGKILL)
+    assert running.scores(job) == expected(8)
+
+
+def test_servers_that_come_late_are_used_and_nobody_waits_for_them_at_start(robots: Robots) -> None:
+    robots.start("device", "cpu")
+    robots.system.wait_for_workers(3)
+    job = robots.submit(2)
+    assert robots.connected() == 0
+    robots.start("policies")
+    assert robots.scores(job) == expected(2)
+
+
+def test_given_servers_are_dealt_out_to_the_slots(robots: Robots) -> None:
+    robots.start("policies")
+    given = {"GPU_HOST": "127.0.0.1", "GPU_PORTS": ",".join(map(str, robots.ports))}
+    robots.system.launch("device", **given)
+    robots.system.launch("cpu", **given)
+    wait_until(lambda: robots.connected() == 2, "both are connected")
+    owned = {
+        worker.name: [server.port for server in worker.policies] for worker in robots.system.core.registry.workers()
+    }
+    assert [owned[f"gpu.node1.{slot}"] for slot in range(2)] == [[port] for port in robots.ports]
+    assert robots.scores(robots.submit(2)) == expected(2)
+
+
+def test_a_stopped_device_worker_gives_its_server_back_and_leaves_nothing_behind(running: Robots) -> None:
+    (launcher,) = [each for each in running.system.launchers if "workers.launch device" in _command(each)]
+    assert launcher.stop() == 0
+    assert launcher.survivors() == []
+    assert not list(running.system.core.state.scan_iter("assay:policy:*"))
+    with urllib.request.urlopen(f"http://127.0.0.1:{running.ports[0]}/healthz", timeout=5) as reply:
+        assert reply.status == 200
+
+
+def _command(program: Program) -> str:
+    try:
+        return " ".join(psutil.Process(program.process.pid).cmdline())
+    except psutil.NoSuchProcess:
+        return ""
