@@ -1,8 +1,8 @@
 """Policy servers against their targets: `python -m bench.policies`. Takes about five minutes.
 
 Development policies that infer for 50 ms each, and the light environment, so that two cores suffice for eight of them.
-Jobs of 120 episodes for each server, their ends included, when servers run out of episodes; and one call through the
-pool beside the same call through openpi-client.
+Score jobs of 120 episodes for each server on as many device slots, from submit to end, when servers run out of episodes;
+and one call through the pool beside the same call through openpi-client.
 """
 
 import time
@@ -15,11 +15,10 @@ import numpy as np
 from openpi_client.websocket_client_policy import WebsocketClientPolicy
 
 from bench.spread import Spread, line, repeat
-from tasks.episodes.model import Episode, EpisodeSpec
+from bench.stack import Stack, stack
+from tasks.jobs.model import JobRequest
 from workers.development_policy.handle import Handle, running, several
-from workers.environments.simulators import Simulators
 from workers.policies.address import Address
-from workers.policies.episodes import EpisodeRunner
 from workers.policies.pool import Pool
 
 LATENCY_MS, EPISODES = 50, 120
@@ -28,45 +27,68 @@ TIMES = {1: 1, 2: 1, 4: 2, 8: 3}
 TARGETS = {2: 1.95, 4: 3.8, 8: 7.5}
 
 
-def job(episodes: int) -> list[EpisodeSpec]:
+def items(number: int, first_seed: int) -> list[dict[str, Any]]:
     """Half of them with the task's own instruction, half with another's, so that episodes are short and long."""
-    wrong = "reach the {} target".format
+    wrong = ("green", "blue", "red", "red")
     return [
-        EpisodeSpec(
-            seed=n, task_id=n % 4, instruction=wrong(("green", "blue", "red", "red")[n % 4]) if n // 4 % 2 else ""
-        )
-        for n in range(episodes)
+        {
+            "response": f"reach the {wrong[n % 4]} target" if n // 4 % 2 else "",
+            "task": {"task_id": n % 4, "seed": first_seed + n},
+        }
+        for n in range(number)
     ]
 
 
 class Stand:
-    def __init__(self, servers: list[Handle]) -> None:
-        self._servers = servers
+    """A job core whose device slots have a policy server each."""
+
+    def __init__(self, bench: Stack, servers: list[Handle]) -> None:
+        self._bench, self._servers = bench, servers
+        self._seed = 0
         self.shares: list[float] = []
         """How busy the least busy server was, by run."""
 
     def rate(self) -> float:
-        """Inferences a second, from the start of a job to its end."""
-        number = len(self._servers)
-        with closing(Pool([Address(server.url) for server in self._servers])) as pool:
-            runner = EpisodeRunner(pool, Simulators(0, 60.0))
-            for _ in runner.run(job(4 * number)):  # connected and warm
-                pass
-            for server in self._servers:
-                server.reset()
-            started = time.perf_counter()
-            episodes = [result for _, result in runner.run(job(EPISODES * number))]
-            took_s = time.perf_counter() - started
+        """Inferences a second, from the submit of a job to its end."""
+        self._run(4)  # connected and warm
+        for server in self._servers:
+            server.reset()
+        inferences, took_s = self._run(EPISODES)
         self.shares.append(min(server.counts()["busy_s"] for server in self._servers) / took_s)
-        return sum(len(each.inference_ms) for each in episodes if isinstance(each, Episode)) / took_s
+        return inferences / took_s
+
+    def _run(self, episodes: int) -> tuple[int, float]:
+        number = episodes * len(self._servers)
+        core, asked = self._bench.core, items(number, self._seed)
+        self._seed += number
+        request = JobRequest(kind="score", items=asked, spec={"scorers": [{"name": "policy"}]}, cache="off")
+        started = time.perf_counter()
+        ended = core.results.wait(core.door.submit(request), 600)
+        took_s = time.perf_counter() - started
+        assert (ended.state, ended.ok) == ("done", number), ended
+        rows = core.results.read(ended)
+        return sum(each["inferences"] for row in rows for each in row["value"]["episodes"]), took_s
+
+
+def wait_for(bench: Stack, servers: int) -> None:
+    def connected() -> int:
+        workers = bench.core.registry.workers()
+        return sum(server.connected for worker in workers for server in worker.policies)
+
+    while connected() < servers:
+        time.sleep(0.1)
+    bench.core.dispatcher.forget_fleet()
 
 
 def scaling() -> None:
     alone: Spread | None = None
     for number in (1, 2, 4, 8):
-        with several(number, latency_ms=LATENCY_MS) as servers:
-            stand = Stand(servers)
-            rate = repeat(stand.rate, TIMES[number])
+        with several(number, latency_ms=LATENCY_MS) as servers, stack() as bench:
+            urls = [server.url for server in servers]
+            with bench.workers(number, cpu=1, policies=urls):
+                stand = Stand(bench, servers)
+                wait_for(bench, number)
+                rate = repeat(stand.rate, TIMES[number])
         shares = Spread(median(stand.shares), min(stand.shares), max(stand.shares))
         print(f"  {number} servers: {rate} inferences/s; least busy server {shares}")
         alone = alone or rate

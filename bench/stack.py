@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,13 @@ class Stack:
         return time.perf_counter() - started
 
     @contextmanager
-    def workers(self, slots: int, slow: int = 0, cpu: int = 0, api: int = 0) -> Iterator[list[int]]:
-        """This many device slots, the last ones four times slower, and CPU workers. Gives their launchers' pids."""
+    def workers(
+        self, slots: int, slow: int = 0, cpu: int = 0, api: int = 0, policies: Sequence[str] = ()
+    ) -> Iterator[list[int]]:
+        """This many device slots, the last ones four times slower, CPU and API workers, and policy servers that the
+        slots share. Gives their launchers' pids."""
         fast = [argument for slot in range(slots - slow) for argument in ("--slot", str(slot))]
-        launchers = [self._launch("device", slots, *fast)]
+        launchers = [self._launch("device", slots, *fast, ASSAY_POLICY_URLS=",".join(policies))]
         if slow:
             rest = [argument for slot in range(slots - slow, slots) for argument in ("--slot", str(slot))]
             launchers.append(self._launch("device", slots, *rest, ASSAY_SIMULATED_SLOWDOWN="4"))
