@@ -1,8 +1,8 @@
 """Policy servers against their targets: `python -m bench.policies`. Takes about five minutes.
 
 Development policies that infer for 50 ms each, and the light environment, so that two cores suffice for eight of them.
-Score jobs of 120 episodes for each server on as many device slots, from submit to end, when servers run out of episodes;
-and one call through the pool beside the same call through openpi-client.
+Score jobs of 120 episodes for each server on as many device slots, from submit to end, when servers run out of
+episodes; and one call through the pool beside the same call through openpi-client.
 """
 
 import time

@@ -34,9 +34,10 @@ MOST_S = 10.0
 COST_S = 0.0001
 #: Items of a batch that models are asked about, of a chunk at least, and the seconds that it may take.
 MEASURE_BATCH, MEASURE_LEAST, MEASURE_S = 256, 32, 600.0
-#: Episodes of a chunk at least, so that servers which several of them share are busy; and how many episodes' time one
-#: may take before its worker counts as hung: it may have to wait for another, and for its server.
-EPISODE_LEAST, EPISODE_PATIENCE = 4, 4
+#: Episodes that a worker takes at a time: few, so that towards the end none waits behind others while another server is
+#: idle. And how many episodes' time one may take before its worker counts as hung: it may have to wait for another, and
+#: for its server.
+EPISODE_BATCH, EPISODE_PATIENCE = 2, 4
 
 
 class Score:
@@ -79,7 +80,7 @@ class Score:
         if spec.policy:
             options = spec.policy_options
             stages.append(
-                Stage(EPISODE, "policy", streams=True, least_items=EPISODE_LEAST, cost_s=policy.cost_s,
+                Stage(EPISODE, "policy", streams=True, batch_items=EPISODE_BATCH, cost_s=policy.cost_s,
                       timeout_s=EPISODE_PATIENCE * self._episode_s, most_out=options.in_flight, rekeys=True)
             )  # fmt: skip
         if spec.measures:

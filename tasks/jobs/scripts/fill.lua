@@ -159,26 +159,29 @@ local function new_chunk(queue, readers, loaded, takes)
   return true
 end
 
--- The chunk that waits last on a queue, if it is of a kind that another one takes.
-local function last_for(queue, takes)
+-- The chunk that waits last on a queue, if it is of a kind that another one takes; which must be idle, unless its engine takes
+-- items as it has room.
+local function last_for(queue, takes, is_idle)
   local id = redis.call('ZRANGE', key_dispatched(queue), -1, -1)[1]
   if not id then return end
   local info = redis.call('HMGET', key_chunk(id), 'job', 'stage')
-  local kind = redis.call('HGET', key_job(info[1] or ''), 'pool:' .. (info[2] or '')) or ''
-  return string.find(',' .. takes .. ',', ',' .. kind .. ',', 1, true) and id
+  local about = redis.call('HMGET', key_job(info[1] or ''), 'pool:' .. (info[2] or ''), 'streams:' .. (info[2] or ''))
+  if not is_idle and about[2] ~= '1' then return end
+  return string.find(',' .. takes .. ',', ',' .. (about[1] or '') .. ',', 1, true) and id
 end
 
--- Nothing is pending and this queue has nothing: take a chunk that waits behind a busy neighbour.
-local function steal(queue, takes)
-  local victim, most_waiting = nil, 0
+-- Nothing is pending and nothing waits for this queue: take a chunk that waits behind a busy neighbour. Of a queue that runs
+-- something itself, only from one where several wait.
+local function steal(queue, takes, is_idle)
+  local victim, most_waiting = nil, is_idle and 0 or 1
   for _, other in ipairs(redis.call('SMEMBERS', key_queues())) do
     if other ~= queue and string.sub(other, 1, 4) == 'gpu.' and redis.call('SCARD', key_running(other)) > 0 then
       local waiting = redis.call('ZCARD', key_dispatched(other))
-      if waiting > most_waiting and last_for(other, takes) then victim, most_waiting = other, waiting end
+      if waiting > most_waiting and last_for(other, takes, is_idle) then victim, most_waiting = other, waiting end
     end
   end
   if not victim then return end
-  local id = last_for(victim, takes)
+  local id = last_for(victim, takes, is_idle)
   local info = redis.call('HMGET', key_chunk(id), 'job', 'priority', 'sequence', 'seconds')
   leave_queue(id, victim, info[2], info[4])
   redis.call('HSET', key_chunk(id), 'queue', queue, 'dispatched_at', stamp(now()))
@@ -193,8 +196,8 @@ while more do
     local queue, readers, loaded, takes = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
     if redis.call('EXISTS', key_queue_mode(queue)) == 0 then
       if new_chunk(queue, readers, loaded, takes) then more = true
-      elseif pool == 'device' and redis.call('ZCARD', key_dispatched(queue)) + redis.call('SCARD', key_running(queue)) == 0 then
-        steal(queue, takes)
+      elseif pool == 'device' and redis.call('ZCARD', key_dispatched(queue)) == 0 then
+        steal(queue, takes, redis.call('SCARD', key_running(queue)) == 0)
       end
     end
   end
