@@ -13,7 +13,7 @@ from pydantic import Field
 
 from tasks.episodes.model import Environment, Episode, Episodes, EpisodeSpec, EpisodeTask, Libero, Reach
 from tasks.episodes.summary import as_record, summarise
-from tasks.errors import AssayError, NoLongerWanted, Retryable
+from tasks.errors import AssayError, NoLongerWanted, Retryable, StorageUnavailable
 from tasks.jobs.kinds import Feed, Work
 from tasks.jobs.model import STOPPED, ItemError, Result
 from tasks.scoring.messages import Chat
@@ -103,14 +103,18 @@ def play(episodes: Episodes, feed: Feed[Any], spec_of: Callable[[Work[Any]], Epi
 
     def done(number: int, result: Episode | AssayError) -> None:
         work, spec = works.pop(number)
+        try:
+            feed.done(work, outcome(work, spec, result))
+        except StorageUnavailable as error:  # of a video; the others have nothing to do with it
+            feed.done(work, outcome(work, spec, error))
+
+    def outcome(work: Work[Any], spec: EpisodeSpec, result: Episode | AssayError) -> Result:
         if isinstance(result, Episode):
             video = feed.keep_file(work, result.video, "webp") if result.video else None
-            feed.done(work, Result(value=as_record(result, spec, work.trial, video)))
-        elif isinstance(result, NoLongerWanted):
-            feed.done(work, STOPPED)
-        else:
-            failure = ItemError(result.name, str(result), retryable=isinstance(result, Retryable))
-            feed.done(work, Result(error=failure))
+            return Result(value=as_record(result, spec, work.trial, video))
+        if isinstance(result, NoLongerWanted):
+            return STOPPED
+        return Result(error=ItemError(result.name, str(result), retryable=isinstance(result, Retryable)))
 
     episodes.run(more, done, feed.is_cancelled)
 
