@@ -1,16 +1,19 @@
 """Inference rows answered by an API, or by a backend of an installed package, through the job core."""
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from config import keys
 from tasks.inference import backends
 from tasks.jobs.model import JobRequest
 from tests.chat_api import ChatApi, Fault
 from tests.fleet import Fleet, Hand
+from tests.programs import wait_until
 
 PROFILES = """
 [profiles.openai]
@@ -94,6 +97,26 @@ def test_rows_with_one_key_are_one_call_and_failures_pass_through(fleet: Fleet, 
     assert (ended.ok, ended.reasons) == (4, {"context_failed": 1})
     assert len(apis[0].seen) == 1
     assert "What is 0?" in json.dumps(apis[0].seen[0].body), "the first row decides"
+
+
+def test_a_call_that_hangs_holds_its_own_chunk_and_none_that_was_taken_along(
+    fleet: Fleet, apis: tuple[ChatApi, ChatApi]
+) -> None:
+    hand = fleet.hire("api")
+    apis[0].fault = lambda body: Fault(hang_s=600) if "hang" in json.dumps(body) else None
+    held = submit(hand, [{"query": "hang"}], spec={"backend": "openai"})
+    other = submit(hand, rows(5), spec={"backend": "openai"})
+    working = threading.Thread(target=hand.work)
+    working.start()
+    try:
+        wait_until(lambda: fleet.job(other).ok, "the chunk taken along with it is answered")
+        wait_until(lambda: fleet.core.state.scard(keys.running("api")) == 1, "and is over")
+        assert fleet.job(held).is_active
+        assert apis[0].in_flight == 1
+    finally:
+        fleet.core.cancel(held)
+        working.join(30)
+    assert fleet.core.state.scard(keys.running("api")) == 0
 
 
 class Parrot:
