@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from config.settings import Settings
-from tasks.inference import backends
+from tasks.inference.backends import installed
 from tests import parrot
 from tests.fleet import Fleet
 from tests.integration.api import Api, is_problem
@@ -123,8 +123,8 @@ def test_a_device_that_stands_still_holds_no_more_than_the_row_it_is_at(
                 goes_on.wait(60)
             return query.upper()
 
-    monkeypatch.setattr(backends, "_class", lambda _: Uneven)
-    backends.backend.cache_clear()
+    monkeypatch.setattr(installed, "class_of", lambda _: Uneven)
+    installed.instance.cache_clear()
     job = submit(api, contexts(330))
     stands = threading.Thread(target=slow.work, name="slow")
     stands.start()

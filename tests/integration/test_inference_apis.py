@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from config import keys
-from tasks.inference import backends
+from tasks.inference.backends import installed
 from tasks.jobs.model import JobRequest
 from tests.chat_api import ChatApi, Fault
 from tests.fleet import Fleet, Hand
@@ -131,8 +131,8 @@ class Parrot:
 
 
 def test_a_backend_of_an_installed_package_answers(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "_class", lambda _: Parrot)
-    backends.backend.cache_clear()  # one is made for a process, and this process runs other tests too
+    monkeypatch.setattr(installed, "class_of", lambda _: Parrot)
+    installed.instance.cache_clear()  # one is made for a process, and this process runs other tests too
     hand = fleet.hire("cpu")
     items = [row | {"retrieval_method": "exact_api_match"} for row in rows(5)]
     job = submit(hand, items, spec={"backend": "parrot"})
@@ -141,3 +141,29 @@ def test_a_backend_of_an_installed_package_answers(fleet: Fleet, monkeypatch: py
     told = fleet.rows(job)
     assert told[0]["value"]["answers"] == ["What is 0? 0 is a number. exact_api_match"]
     assert told[3]["value"]["exception_type"] == "RuntimeError"
+
+
+def test_a_backend_with_a_version_answers_equal_rows_once_until_it_changes(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    class Careful:
+        pool = "cpu"
+        version = "1"
+
+        def generate_answer(self, query: str, context: str, retrieval_method: str) -> str:  # noqa: ARG002  # not needed
+            asked.append(query)
+            return f"{query} {self.version}"
+
+    monkeypatch.setattr(installed, "class_of", lambda _: Careful)
+    installed.instance.cache_clear()
+    hand = fleet.hire("cpu")
+    items = [row | {"dedup_key": "same"} for row in rows(3)] + rows(1)
+    for version, cached in (("1", 0), ("1", 4), ("2", 0)):
+        monkeypatch.setattr(Careful, "version", version)
+        job = submit(hand, items, spec={"backend": "careful"})
+        ended = fleet.finish(job, hand)
+        assert (ended.ok, cached in (0, ended.cached)) == (4, True)
+        assert {row["value"]["answers"][0] for row in fleet.rows(job)} == {f"What is 0? {version}"}
+    assert asked == ["What is 0?"] * 2
