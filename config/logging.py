@@ -3,6 +3,7 @@
 import logging
 import logging.config
 import re
+from pathlib import Path
 from typing import Any
 
 _FORMAT = "%(asctime)s %(levelname)-7s {process} %(name)s: %(message)s"
@@ -52,7 +53,10 @@ def logging_config(process: str, level: str) -> dict[str, Any]:
     }
 
 
-def configure_logging(process: str, level: str) -> None:
-    """Set up this process's logging. Called once, by entry points."""
-    logging.config.dictConfig(logging_config(process, level))
+def configure_logging(process: str, level: str, path: Path | None = None) -> None:
+    """Set up this process's logging, to a file instead if there is one. Called by entry points."""
+    config = logging_config(process, level)
+    if path:
+        config["handlers"]["stderr"] = {"class": "logging.FileHandler", "filename": path, "formatter": "line"}
+    logging.config.dictConfig(config)
     logging.captureWarnings(True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.inference import backends
+from tasks.inference.backends import installed
 
 _CODE = """
 import os, time
@@ -35,5 +35,5 @@ def write_package(folder: Path) -> Path:
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, for as long as the test runs."""
     monkeypatch.syspath_prepend(str(write_package(folder)))
-    backends._class.cache_clear()
-    backends.backend.cache_clear()
+    installed.class_of.cache_clear()
+    installed.instance.cache_clear()

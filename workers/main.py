@@ -219,10 +219,11 @@ def _wait_for_redis(settings: Settings) -> bool:
         number: signal.signal(number, lambda *_: stop.ring()) for number in (signal.SIGTERM, signal.SIGINT)
     }
     try:
-        return wait_for_redis(settings.redis_url, stop.wait)
+        answers = wait_for_redis(settings.redis_url, stop.wait)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    return answers and not stop.wait(0)  # told so while it asked, and Redis has answered all the same
 
 
 if __name__ == "__main__":

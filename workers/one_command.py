@@ -60,6 +60,7 @@ class OneCommand:
         self._processes.handle_signals()
         try:
             self._log.write_bytes(b"")
+            configure_logging("run", self._settings.log_level, self._log)
             _take_free_ports(self._settings)
             self._settings = up.start_redis(load_settings(), self._servers)
             if not wait_for_redis(self._settings.redis_url, self._waits):

@@ -155,7 +155,8 @@ class Engine(Protocol):
         more: More | None = None,
         is_cancelled: Callable[[], bool] | None = None,
     ) -> list[Generated | AssayError]:
-        """An answer for each request, and after those for each that `more` gave."""
+        """An answer for each request, and after those for each that `more` gave. With `on_done` all are told there, and
+        none is kept: a run may go on for as long as there are requests."""
 
     def reward(
         self, model: ModelRef, requests: Sequence[RewardRequest], sigmoid: bool = False

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from tasks.errors import AssayError, CannotAnswer
@@ -26,8 +27,10 @@ class _Row:
 
 
 def generate(context: Context, feed: Feed[InferenceItem], held: Engine, model: ModelRef) -> None:
-    """Rows of the feed until there are no more; requests are numbered in the order in which they are handed out."""
-    places: list[tuple[_Row, int]] = []
+    """Rows of the feed until there are no more; requests are numbered in the order in which they are handed out. What
+    is done is forgotten: there may be no end of them."""
+    places: dict[int, tuple[_Row, int]] = {}
+    numbers = count()
     over: list[tuple[_Row, int]] = []
 
     def more(room: int) -> list[GenerateRequest]:
@@ -47,11 +50,11 @@ def generate(context: Context, feed: Feed[InferenceItem], held: Engine, model: M
             if not works:
                 break
         given = [over.pop(0) for _ in range(min(room, len(over)))]
-        places.extend(given)
+        places.update((next(numbers), each) for each in given)
         return [row.requests[sample] for row, sample in given]
 
     def done(place: int, answer: Generated | AssayError) -> None:
-        row, sample = places[place]
+        row, sample = places.pop(place)
         row.answers[sample] = answer
         if len(row.answers) == len(row.requests):
             answers = [row.answers[at] for at in range(len(row.requests))]

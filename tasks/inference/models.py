@@ -4,20 +4,16 @@ A local model is a folder of `ASSAY_MODELS_DIR`, by its name, or a path below on
 `owner/name@<commit>`.
 """
 
-import hashlib
 import re
-from functools import lru_cache
 from pathlib import Path
 
 from tasks.errors import InvalidRequest
 from tasks.inference.engine import ModelRef
+from tasks.inference.fingerprint import fingerprint
 from tasks.inference.model import InferenceSpec
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _HUB = re.compile(r"([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})@([0-9a-f]{40})")
-_WEIGHTS = (".safetensors", ".gguf", ".bin")
-#: Bytes of each end of a file of weights that count towards what it is.
-_ENDS = 65_536
 
 
 class Models:
@@ -26,7 +22,7 @@ class Models:
         self._paths = [Path(each.strip()).resolve() for each in paths.split(",") if each.strip()]
 
     def names(self) -> list[str]:
-        return sorted(path.parent.name for path in self._folder.glob("*/config.json"))
+        return sorted(path.name for path in self._folder.glob("*") if _is_model(path))
 
     def find(self, spec: InferenceSpec) -> ModelRef:
         """Raises InvalidRequest for one that may not be named; whether it can be loaded, the engine finds out."""
@@ -49,8 +45,8 @@ class Models:
 
     def _local(self, name: str) -> ModelRef:
         if _NAME.fullmatch(name):
-            if (self._folder / name).is_dir():
-                return ModelRef(str(self._folder.absolute() / name))  # which may be a link: its name is what jobs know
+            if (path := self._folder.absolute() / name).is_dir():  # which may be a link: its name is what jobs know
+                return _required(path, name)
             known = ", ".join(self.names())
             there = f"models are {known}" if known else "ASSAY_MODELS_DIR has none"
             raise _refused(f"there is no model {name!r}; {there}")
@@ -63,9 +59,7 @@ class Models:
             )
         if not path.is_dir():
             raise _refused(f"no such directory: {name}")
-        if not (path / "config.json").is_file() and not list(path.glob("*.gguf")):
-            raise _refused(f"not a model: config.json missing in {name}")
-        return ModelRef(str(path))
+        return _required(path, name)
 
     def _on_hub(self, name: str) -> ModelRef:
         found = _HUB.fullmatch(name)
@@ -80,31 +74,17 @@ class Models:
 def identity(model: ModelRef) -> str | None:
     """What tells this model's weights from all others; None where that cannot be seen from here."""
     path = Path(model.name)
-    if not path.is_absolute():
-        return f"{model.name}@{model.revision}"
-    try:
-        files = sorted((each, each.stat()) for each in path.iterdir() if each.is_file())
-    except OSError:
-        return None
-    return _fingerprint(tuple((str(each), stat.st_size, stat.st_mtime_ns) for each, stat in files))
+    return fingerprint(path) if path.is_absolute() else f"{model.name}@{model.revision}"
 
 
-@lru_cache(maxsize=64)
-def _fingerprint(files: tuple[tuple[str, int, int], ...]) -> str:
-    """Of names and contents; of weights their sizes and ends, which hold what tells them apart. The same on every
-    host that has a copy."""
-    digest = hashlib.sha256()
-    for name, size, _ in files:
-        path = Path(name)
-        digest.update(f"{path.name} {size}\n".encode())
-        with path.open("rb") as file:
-            if path.suffix not in _WEIGHTS or size <= 2 * _ENDS:
-                digest.update(file.read())
-                continue
-            digest.update(file.read(_ENDS))
-            file.seek(-_ENDS, 2)
-            digest.update(file.read())
-    return digest.hexdigest()[:32]
+def _required(path: Path, name: str) -> ModelRef:
+    if not _is_model(path):
+        raise _refused(f"not a model: config.json missing in {name}")
+    return ModelRef(str(path))
+
+
+def _is_model(path: Path) -> bool:
+    return (path / "config.json").is_file() or any(path.glob("*.gguf"))
 
 
 def _refused(message: str) -> InvalidRequest:

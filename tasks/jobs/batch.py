@@ -3,7 +3,8 @@
 import logging
 import time
 from asyncio import CancelledError, timeout
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,20 +51,22 @@ class BatchRunner:
             if entry.request not in found:
                 shared.setdefault(entry.name, []).append(entry)
         onward: set[str] = set()
-        left, at = len(shared), time.monotonic()
+        left = Counter(entry.chunk.id for entries in shared.values() for entry in entries)
+        at = time.monotonic()
         for page in self._computed({name: entries[0] for name, entries in shared.items()}):
-            left -= len(page)
             now = time.monotonic()
             seconds_each, at = (now - at) / len(page) if page else 0.0, now  # what the cache had cost nothing
             self._books.keep([(shared[name][0], each.result) for name, each in page.items()])
             pairs = [(entry, Computed(found[entry.request], 0.0)) for entry in hits]
             pairs += [(entry, each) for name, each in page.items() for entry in shared[name]]
             hits = []
-            over = {chunk.id for chunk in ending} if left == 0 else set()
-            named = {entry.chunk.id for entry, _ in pairs}
-            touched = {name: chunk for name, chunk in chunks.items() if name in named or left == 0}
-            onward |= self._books.commit(pairs, touched, over, seconds_each)
-            if page and left and batch[0].stage.most_out:  # what came in makes room for others of its job
+            left -= Counter(entry.chunk.id for name in page for entry in shared[name])
+            # A chunk ends with its own last item: a call that hangs does not hold those that were taken along with it.
+            over = {chunk.id for chunk in ending if not left[chunk.id]}
+            ending = [chunk for chunk in ending if chunk.id not in over]
+            named = over | {entry.chunk.id for entry, _ in pairs}
+            onward |= self._books.commit(pairs, {name: chunks[name] for name in named}, over, seconds_each)
+            if left and (over or (page and batch[0].stage.most_out)):  # what came in makes room for others
                 self._fill()
         return onward
 
@@ -92,9 +95,10 @@ class BatchRunner:
             )
             for entry in entries
         ]
-        is_cancelled = self._cancel_check({entry.chunk.job for entry in entries})
+        jobs = Counter(entry.chunk.job for entry in entries)  # that still wait for something
         yield {}  # what the cache had need not wait for the first reply
-        for page in self._means.run_each(work, is_cancelled):
+        for page in self._means.run_each(work, self._cancel_check(jobs)):
+            jobs -= Counter(entries[index].chunk.job for index, _, _ in page)
             yield {names[index]: Computed(_as_result(outcome), seconds) for index, outcome, seconds in page}
 
     def _run_engine(self, entries: Sequence[Entry]) -> Sequence[Result]:
@@ -140,7 +144,8 @@ class BatchRunner:
             raise PolicyUnavailable(f"{self._worker} has no policy server.")
         return episodes
 
-    def _cancel_check(self, jobs: set[str]) -> Callable[[], bool]:
+    def _cancel_check(self, jobs: Collection[str]) -> Callable[[], bool]:
+        """Whether all these jobs are over; which they are may change meanwhile."""
         looked_at, answer = time.monotonic(), False
 
         def is_cancelled() -> bool:

@@ -111,14 +111,13 @@ def test_no_verdict_is_no_number_and_not_remembered(
 
 
 def test_a_hung_connection_costs_only_its_item(judging: Judging) -> None:
-    judging.api.set(share_hang=0.2)
+    judging.api.set(share_hang=0.02, seed=1)  # of its first 60 calls, the 14th and no other
     job = judging.submit(40, spec={"timeout_s": 300})
 
-    def only_the_hung_wait() -> bool:
-        hung = judging.api.counts()["by_fate"].get("hang", 0)
-        return hung > 0 and judging.system.job(job).ok == 40 - hung
+    def only_the_hung_waits() -> bool:
+        return judging.api.counts()["by_fate"].get("hang") == 1 and judging.system.job(job).ok == 39
 
-    wait_until(only_the_hung_wait, "all others have their verdict")
+    wait_until(only_the_hung_waits, "all others have their verdict")
     judging.system.core.cancel(job)
 
 

@@ -151,6 +151,19 @@ def test_a_launcher_survives_a_redis_that_is_killed_and_comes_back(run: Run, tmp
         assert "Traceback" not in launcher.output
 
 
+def test_a_worker_told_to_stop_while_redis_takes_its_time_does_not_start(run: Run, tmp_path: Path) -> None:
+    with RedisServer(tmp_path / "redis") as server:
+        assert server.process
+        server.process.send_signal(signal.SIGSTOP)
+        worker = run("python", "-m", "workers.main", "cpu", ASSAY_REDIS_URL=server.url, ASSAY_NODE="node1")
+        process = psutil.Process(worker.process.pid)
+        wait_until(lambda: any(each.raddr for each in process.net_connections()), "it asks Redis")
+        process.terminate()
+        server.process.send_signal(signal.SIGCONT)
+        assert worker.wait() == 0
+        assert "ready" not in worker.output
+
+
 def test_beat_comes_back_after_it_and_its_launcher_were_killed(run: Run, redis_url: str, registry: Registry) -> None:
     environment = {"ASSAY_REDIS_URL": redis_url, "ASSAY_NODE": "node1", "ASSAY_HEARTBEAT_TTL_S": "3"}
     first = run("python", "-m", "workers.launch", "beat", **environment)

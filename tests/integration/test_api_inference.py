@@ -1,6 +1,7 @@
 """The output and the statistics of inference jobs over HTTP."""
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,11 @@ from typing import Any
 import pytest
 
 from config.settings import Settings
+from tasks.inference.backends import installed
 from tests import parrot
 from tests.fleet import Fleet
 from tests.integration.api import Api, is_problem
+from tests.programs import wait_until
 
 SPEC = {"backend": "parrot", "model": "grey"}
 
@@ -105,6 +108,36 @@ def test_while_the_job_runs_the_output_ends_before_the_first_gap(api: Api, fleet
     assert len(results) > ahead, "rows behind the gap are done"
     assert [row["id"] for row in output(api, job)] == [f"item_{n}" for n in range(ahead)]
     assert output(api, job, f"?start={ahead}") == []
+
+
+def test_a_device_that_stands_still_holds_no_more_than_the_row_it_is_at(
+    api: Api, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, quick, cpu = fleet.hire("device", 0), fleet.hire("device", 1), fleet.hire("cpu")
+    begun, goes_on = threading.Event(), threading.Event()
+
+    class Uneven:
+        def generate_answer(self, query: str, context: str, retrieval_method: str) -> str:  # noqa: ARG002  # not needed
+            if threading.current_thread().name == "slow":
+                begun.set()
+                goes_on.wait(60)
+            return query.upper()
+
+    monkeypatch.setattr(installed, "class_of", lambda _: Uneven)
+    installed.instance.cache_clear()
+    job = submit(api, contexts(330))
+    stands = threading.Thread(target=slow.work, name="slow")
+    stands.start()
+    try:
+        assert begun.wait(30)
+        wait_until(lambda: fleet.finish_step(job, quick, cpu) and fleet.job(job).ok == 329, "all others are answered")
+    finally:
+        goes_on.set()
+        stands.join(60)
+    assert fleet.finish(job, quick, cpu).ok == 330
+    told = output(api, job)
+    assert [row["id"] for row in told] == [f"item_{n}" for n in range(330)]
+    assert [row["worker_rank"] for row in told].count(0) >= 1
 
 
 def test_the_rows_of_a_cancelled_job_have_an_error_each(api: Api) -> None:

@@ -1,5 +1,6 @@
 """Generation: what a row gets, whatever shares its batch."""
 
+import gc
 import itertools
 import json
 import random
@@ -172,15 +173,14 @@ def test_chat_messages_go_through_the_models_template(engine: TransformersEngine
 def test_what_is_wrong_with_one_request_does_not_concern_the_others(
     engine: TransformersEngine, model: ModelRef, tmp_path: Path
 ) -> None:
-    told: list[int] = []
     good = requests(3)
-    answers = engine.generate(
-        model, [good[0], GenerateRequest("x" * 600), good[1], GenerateRequest(""), GenerateRequest([]), good[2]],
-        on_done=lambda index, _: told.append(index),
-    )  # fmt: skip
+    asked = [good[0], GenerateRequest("x" * 600), good[1], GenerateRequest(""), GenerateRequest([]), good[2]]
+    answers = engine.generate(model, asked)
     kinds = [type(answer) for answer in answers]
     assert kinds == [Generated, PromptTooLong, Generated, InvalidRequest, InvalidRequest, Generated]
-    assert sorted(told) == list(range(6))
+    told: dict[int, Generated | AssayError] = {}
+    engine.generate(model, asked, on_done=told.__setitem__)
+    assert [type(told[index]) for index in range(6)] == kinds
     plain = ModelRef(str(tiny_models.write(tmp_path / "plain", chat=False)))
     (refused,) = engine.generate(plain, [GenerateRequest([{"role": "user", "content": "hello"}])])
     assert "chat template" in str(refused)
@@ -195,7 +195,8 @@ def test_an_answer_ends_with_the_models_context(engine: TransformersEngine, mode
 def test_requests_join_the_running_batch(model: ModelRef) -> None:
     """Further ones are asked for while others still run, and only as many as there is room for."""
     engine = TransformersEngine(EngineOptions({}, on_cpu=True, rows=4))
-    later, rooms, done = requests(10, variant=4), [], []
+    later, rooms = requests(10, variant=4), []
+    done: dict[int, Generated | AssayError] = {}
 
     def more(room: int) -> Sequence[GenerateRequest]:
         rooms.append((room, len(done)))
@@ -203,21 +204,35 @@ def test_requests_join_the_running_batch(model: ModelRef) -> None:
         return given
 
     first = requests(4, variant=8)
-    answers = generated(engine.generate(model, first, lambda index, _: done.append(index), more))
-    assert len(answers) == 14
+    assert engine.generate(model, first, done.__setitem__, more) == [], "what was told is not kept"
     assert sorted(done) == list(range(14))
+    answers = generated([done[index] for index in range(14)])
     assert any(0 < over < 14 for _, over in rooms)
     assert all(1 <= room <= 4 for room, _ in rooms)
     assert answers == generated(engine.generate(model, first + requests(10, variant=4)))
 
 
+def test_a_run_without_end_keeps_no_answer(model: ModelRef) -> None:
+    engine = TransformersEngine(EngineOptions({}, on_cpu=True, rows=8))
+    asked = requests(200, max_new_tokens=2)
+    kept: list[int] = []
+
+    def look(index: int, _: Generated | AssayError) -> None:
+        if index == 199:
+            kept.append(sum(type(each) is Generated for each in gc.get_objects()))
+
+    before = sum(type(each) is Generated for each in gc.get_objects())
+    engine.generate(model, asked[:8], look, lambda room: [asked.pop() for _ in range(min(room, len(asked) - 8))])
+    assert kept[0] - before <= 8
+
+
 def test_work_that_is_no_longer_wanted_stops(engine: TransformersEngine, model: ModelRef) -> None:
-    done: list[int] = []
+    done: dict[int, Generated | AssayError] = {}
     asked = requests(10, max_new_tokens=400)
     asked[0] = replace(asked[0], sampling=Sampling(max_new_tokens=1))
-    answers = engine.generate(model, asked, lambda index, _: done.append(index), is_cancelled=lambda: bool(done))
-    assert isinstance(answers[0], Generated)
-    assert sum(isinstance(answer, NoLongerWanted) for answer in answers) >= 8
+    engine.generate(model, asked, done.__setitem__, is_cancelled=lambda: bool(done))
+    assert isinstance(done[0], Generated)
+    assert sum(isinstance(answer, NoLongerWanted) for answer in done.values()) >= 8
     assert generated(engine.generate(model, asked[:1])), "the engine goes on"
 
 
@@ -274,9 +289,9 @@ def test_out_of_memory_halves_the_batch_and_all_are_answered(
     wanted = engine.generate(model, asked)
     passed = itertools.count()
     rows = limit_memory(lambda tokens: tokens.shape[0] > 7 and next(passed) > 12)
-    told: list[int] = []
-    assert fresh.generate(model, asked, lambda index, _: told.append(index)) == wanted
-    assert sorted(told) == list(range(40)), "each once, though many began anew"
+    told: list[tuple[int, Generated | AssayError]] = []
+    fresh.generate(model, asked, lambda *answer: told.append(answer))
+    assert sorted(told, key=lambda each: each[0]) == list(enumerate(wanted)), "each once, though many began anew"
     assert max(rows) > 14
     assert max(rows[-20:]) <= 7
     assert sum(number < 0 for number in rows) <= 3, "32, 16 and 8 are too many"

@@ -216,6 +216,9 @@ def test_a_terminal_shows_a_line_for_each_worker(server: InferenceWire) -> None:
         ),
         (["--contexts_file", "-", "--output_file", "o", "--resume_from_existing"], "needs a contexts file"),
         (["--contexts_file", "s3://a/b", "--output_file", "o", "--resume_from_existing"], "needs a contexts file"),
+        (["--contexts_file", "-", "--skip_inference"], "--skip_inference: needs a contexts file of this machine"),
+        (["--contexts_file", "packed.zst", "--skip-inference"], "--skip_inference: cannot read .zst files"),
+        (["--contexts_file", "contexts.jsonl", "--output_file", "o", "--n", "2"], "--n: at temperature 0 all answers"),
     ],
 )
 def test_a_bad_path_is_one_sentence_before_any_work(
@@ -223,6 +226,7 @@ def test_a_bad_path_is_one_sentence_before_any_work(
 ) -> None:
     write("contexts.jsonl", contexts(1))
     Path("empty.jsonl").touch()
+    Path("packed.zst").write_bytes(b"(packed)")
     assert main(["infer", *argv]) == exits.USAGE
     line = capsys.readouterr().err
     assert said in line
@@ -237,7 +241,8 @@ def test_a_bad_path_is_one_sentence_before_any_work(
         ("--max_new_tokens", "0", "must be a whole number from 1 on"),
         ("--temperature", "-1", "must be a number from 0 to 10"),
         ("--temperature", "nan", "must be a number from 0 to 10"),
-        ("--top_p", "1.5", "must be a number from 0 to 1"),
+        ("--top_p", "1.5", "must be a number above 0, up to 1"),
+        ("--top_p", "0", "must be a number above 0, up to 1"),
         ("--num-workers", "some", "must be a whole number from 1 on"),
         ("--template", "@none.j2", "No such file"),
         ("--tempreature", "1", "unrecognized arguments"),

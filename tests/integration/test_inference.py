@@ -28,7 +28,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def slots(fleet: Fleet, models: Path) -> list[Hand]:
-    fleet.settings = fleet.settings.model_copy(update={"models_dir": models, "storage_shared": True})
+    fleet.settings = fleet.settings.model_copy(
+        update={"models_dir": models, "storage_shared": True, "heartbeat_ttl_s": 600.0}
+    )
     return [fleet.hire(index=0)]
 
 
@@ -120,6 +122,8 @@ def test_a_model_that_is_none_is_refused_or_fails_its_rows_and_the_worker_lives_
 ) -> None:
     with pytest.raises(InvalidRequest, match="there is no model 'gone'; models are judge, other, tiny"):
         submit(slots[0], rows(1), {"model": "gone"})
+    with pytest.raises(InvalidRequest, match=r"not a model: config\.json missing in empty"):
+        submit(slots[0], rows(1), {"model": "empty"})
     (models / "broken").mkdir(exist_ok=True)
     (models / "broken" / "config.json").write_text("{}")
     job = submit(slots[0], rows(4), {"model": "broken"})

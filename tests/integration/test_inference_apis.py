@@ -1,16 +1,19 @@
 """Inference rows answered by an API, or by a backend of an installed package, through the job core."""
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tasks.inference import backends
+from config import keys
+from tasks.inference.backends import installed
 from tasks.jobs.model import JobRequest
 from tests.chat_api import ChatApi, Fault
 from tests.fleet import Fleet, Hand
+from tests.programs import wait_until
 
 PROFILES = """
 [profiles.openai]
@@ -96,6 +99,26 @@ def test_rows_with_one_key_are_one_call_and_failures_pass_through(fleet: Fleet, 
     assert "What is 0?" in json.dumps(apis[0].seen[0].body), "the first row decides"
 
 
+def test_a_call_that_hangs_holds_its_own_chunk_and_none_that_was_taken_along(
+    fleet: Fleet, apis: tuple[ChatApi, ChatApi]
+) -> None:
+    hand = fleet.hire("api")
+    apis[0].fault = lambda body: Fault(hang_s=600) if "hang" in json.dumps(body) else None
+    held = submit(hand, [{"query": "hang"}], spec={"backend": "openai"})
+    other = submit(hand, rows(5), spec={"backend": "openai"})
+    working = threading.Thread(target=hand.work)
+    working.start()
+    try:
+        wait_until(lambda: fleet.job(other).ok, "the chunk taken along with it is answered")
+        wait_until(lambda: fleet.core.state.scard(keys.running("api")) == 1, "and is over")
+        assert fleet.job(held).is_active
+        assert apis[0].in_flight == 1
+    finally:
+        fleet.core.cancel(held)
+        working.join(30)
+    assert fleet.core.state.scard(keys.running("api")) == 0
+
+
 class Parrot:
     """The ten lines of a backend of one's own."""
 
@@ -108,8 +131,8 @@ class Parrot:
 
 
 def test_a_backend_of_an_installed_package_answers(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "_class", lambda _: Parrot)
-    backends.backend.cache_clear()  # one is made for a process, and this process runs other tests too
+    monkeypatch.setattr(installed, "class_of", lambda _: Parrot)
+    installed.instance.cache_clear()  # one is made for a process, and this process runs other tests too
     hand = fleet.hire("cpu")
     items = [row | {"retrieval_method": "exact_api_match"} for row in rows(5)]
     job = submit(hand, items, spec={"backend": "parrot"})
@@ -118,3 +141,29 @@ def test_a_backend_of_an_installed_package_answers(fleet: Fleet, monkeypatch: py
     told = fleet.rows(job)
     assert told[0]["value"]["answers"] == ["What is 0? 0 is a number. exact_api_match"]
     assert told[3]["value"]["exception_type"] == "RuntimeError"
+
+
+def test_a_backend_with_a_version_answers_equal_rows_once_until_it_changes(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    class Careful:
+        pool = "cpu"
+        version = "1"
+
+        def generate_answer(self, query: str, context: str, retrieval_method: str) -> str:  # noqa: ARG002  # not needed
+            asked.append(query)
+            return f"{query} {self.version}"
+
+    monkeypatch.setattr(installed, "class_of", lambda _: Careful)
+    installed.instance.cache_clear()
+    hand = fleet.hire("cpu")
+    items = [row | {"dedup_key": "same"} for row in rows(3)] + rows(1)
+    for version, cached in (("1", 0), ("1", 4), ("2", 0)):
+        monkeypatch.setattr(Careful, "version", version)
+        job = submit(hand, items, spec={"backend": "careful"})
+        ended = fleet.finish(job, hand)
+        assert (ended.ok, cached in (0, ended.cached)) == (4, True)
+        assert {row["value"]["answers"][0] for row in fleet.rows(job)} == {f"What is 0? {version}"}
+    assert asked == ["What is 0?"] * 2

@@ -120,6 +120,20 @@ def test_a_version_changes_with_the_weights_and_not_with_the_place(tmp_path: Pat
     assert versions[0] == versions[1] != versions[2]
 
 
+def test_other_files_in_a_models_directory_are_loaded_anew(tmp_path: Path, engine: TransformersEngine) -> None:
+    folder = tiny_models.write(tmp_path / "latest")
+    (before,) = engine.generate(ModelRef(str(folder)), ASKED)
+    tiny_models.write(folder, seed=1)
+    (after,) = engine.generate(ModelRef(str(folder)), ASKED)
+    assert isinstance(before, Generated)
+    assert isinstance(after, Generated)
+    assert after.version != before.version
+    assert after.token_ids != before.token_ids
+    shutil.rmtree(folder)
+    (again,) = engine.generate(ModelRef(str(folder)), ASKED)
+    assert again == after, "what is loaded answers though its files are gone"
+
+
 # --- residents ---
 
 

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from tasks.errors import CannotAnswer, InvalidRequest
 from tasks.inference.duplicates import settled
 from tasks.inference.engine import Generated, ModelRef
+from tasks.inference.fingerprint import fingerprint
 from tasks.inference.generation import refusal, requests_of, result_of
 from tasks.inference.kind import Inference
 from tasks.inference.model import InferenceItem, InferenceSpec
@@ -245,13 +246,15 @@ def test_models_are_found_by_name_or_by_an_allowed_path(tmp_path: Any) -> None:
     for name in ("models/small", "elsewhere/mine", "secret/theirs"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "config.json").write_text("{}")
-    (tmp_path / "elsewhere/empty").mkdir()
+    for name in ("elsewhere/empty", "models/empty"):
+        (tmp_path / name).mkdir()
     (tmp_path / "elsewhere/link").symlink_to(tmp_path / "secret/theirs")
     models = Models(tmp_path / "models", paths=str(tmp_path / "elsewhere"))
     assert models.find(spec(model="small")).name == str(tmp_path / "models/small")
     assert models.find(spec()).name == str(tmp_path / "models/small")
     assert models.find(spec(model=str(tmp_path / "elsewhere/mine"))).name == str(tmp_path / "elsewhere/mine")
     for given, said in (
+        ("empty", "not a model: config.json missing in empty"),
         ("large", "there is no model 'large'; models are small"),
         (str(tmp_path / "secret/theirs"), "ASSAY_MODEL_PATHS allows no such path"),
         (str(tmp_path / "elsewhere/../secret/theirs"), "ASSAY_MODEL_PATHS allows no such path"),
@@ -267,12 +270,26 @@ def test_models_are_found_by_name_or_by_an_allowed_path(tmp_path: Any) -> None:
 def test_other_weights_under_the_same_name_are_another_model(tmp_path: Any) -> None:
     (tmp_path / "config.json").write_text("{}")
     weights = tmp_path / "model.safetensors"
-    weights.write_bytes(b"a" * 300_000)
+    with weights.open("wb") as file:
+        file.truncate(100 << 20)  # it takes no room
     before = identity(ModelRef(str(tmp_path)))
-    weights.write_bytes(b"b" * 300_000)
     assert before
+    weights.touch()
+    assert identity(ModelRef(str(tmp_path))) == before, "when it was written counts for nothing"
+    with weights.open("r+b") as file:  # one layer of a hundred; both ends are as they were
+        file.seek(40 << 20)
+        file.write(b"a" * (1 << 20))
     assert identity(ModelRef(str(tmp_path))) != before
     assert identity(ModelRef(str(tmp_path / "none"))) is None
+    assert identity(ModelRef("someone/tiny", "c0ffee")) == "someone/tiny@c0ffee"
+
+
+def test_another_tokenizer_or_template_is_another_model(tmp_path: Any) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "chat_template.jinja").write_text("{{ messages }}")
+    before = fingerprint(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text("{{ massages }}")
+    assert fingerprint(tmp_path) != before
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------

@@ -69,12 +69,18 @@ Results saved to: output_rank0.jsonl
 
 
 def test_a_workers_block_has_its_known_form() -> None:
-    told = {"workers": [share(worker="gpu.box.0", worker_rank=0)], "total": share(tokens_per_s=55.12, cached=3)}
+    told = {
+        "workers": [share(worker="gpu.box.0", worker_rank=0)],
+        "total": share(tokens_per_s=55.12, cached=3, close_calls=2),
+    }
     text = block.blocks(told, "output.jsonl", {0: "output_rank0.jsonl"})
     assert text.startswith(BLOCK)
     total = text[len(BLOCK) + 1 :].splitlines()
     assert total[0] == "TOTAL INFERENCE STATISTICS"
-    assert total[-3:] == ["Results saved to: output.jsonl", "Tokens per second: 55.1", "From the cache: 3"]
+    assert total[-4:] == [
+        "Results saved to: output.jsonl", "Tokens per second: 55.1", "From the cache: 3",
+        "Rows that another batch might have answered otherwise: 2",
+    ]  # fmt: skip
 
 
 def test_what_is_not_known_is_not_a_number() -> None:

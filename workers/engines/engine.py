@@ -79,10 +79,7 @@ class TransformersEngine:
         answers: dict[int, Generated | AssayError] = {}
         asked = 0
 
-        def settle(index: int, answer: Generated | AssayError) -> None:
-            answers[index] = answer
-            if on_done:
-                on_done(index, answer)
+        settle: Done = on_done or answers.__setitem__
 
         def encode(fresh: Sequence[GenerateRequest]) -> list[Row]:
             nonlocal asked
@@ -101,7 +98,7 @@ class TransformersEngine:
             lambda room: encode(more(room)) if more else [],
             is_cancelled or (lambda: False),
         )
-        return [answers[index] for index in range(asked)]
+        return [] if on_done else [answers[index] for index in range(asked)]
 
     def reward(
         self, model: ModelRef, requests: Sequence[RewardRequest], sigmoid: bool = False

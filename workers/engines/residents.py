@@ -34,6 +34,8 @@ class Holdings:
 @dataclass(slots=True)
 class Resident:
     model: Model
+    files: str
+    """The version of the files it was loaded from; a swap changes the model's own."""
     batch: RunningBatch | None = None
 
     @property
@@ -61,10 +63,15 @@ class Residents:
         return Holdings(self._names())
 
     def get(self, ref: ModelRef, role: Role) -> Resident:
-        """The model, loaded if it is not here. Raises ModelUnusable or HubUnavailable."""
+        """The model, loaded if it is not here, or has other files by now. Raises ModelUnusable or HubUnavailable."""
         key = (ref, role)
+        if key in self._held and self._sources.has_changed(ref, self._held[key].files):
+            log.info("%s has other files than those that were loaded: loaded anew", ref)
+            del self._held[key]
+            free_device_memory()
         if key not in self._held:
-            self._held[key] = Resident(self._load(ref, role))
+            model = self._load(ref, role)
+            self._held[key] = Resident(model, model.version)
             self._announce(self.holdings)
         self._held.move_to_end(key)
         return self._held[key]

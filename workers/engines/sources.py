@@ -1,6 +1,5 @@
 """Where a model's files are: the default stack, a directory, or the hub. Says plainly what is wrong with them."""
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,13 +16,12 @@ from huggingface_hub.errors import (
 
 from tasks.errors import HubUnavailable, ModelMissing, NotAModel
 from tasks.inference.engine import ModelRef
+from tasks.inference.fingerprint import fingerprint
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 #: What of a hub repository is downloaded: no pickles, no other frameworks' weights.
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
-#: Pieces of each file of weights that its fingerprint is made of, and their size.
-PIECES, PIECE_BYTES = 64, 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +40,10 @@ class Sources:
         self._hub_cache = hub_cache
 
     def find(self, ref: ModelRef) -> Source:
-        folder = self._named.get(ref.name) or Path(ref.name).expanduser()
+        folder = self._folder(ref)
         if folder.is_dir():
             gguf = _require_model(folder, ref.file)
-            return Source(folder, gguf, fingerprint(folder, gguf))
+            return Source(folder, gguf, fingerprint(folder) or "")
         if ref.name in self._named:
             raise ModelMissing(f"{ref.name} is not prepared yet: run `python -m workers.engines.default_models`")
         if folder.exists():
@@ -58,6 +56,13 @@ class Sources:
             )
         folder = self._download(ref)
         return Source(folder, _require_model(folder, ref.file), ref.revision)
+
+    def has_changed(self, ref: ModelRef, version: str) -> bool:
+        """Whether there are other files now than those of this version. Those of a hub id's commit never change."""
+        return (fingerprint(self._folder(ref)) or version) != version
+
+    def _folder(self, ref: ModelRef) -> Path:
+        return self._named.get(ref.name) or Path(ref.name).expanduser()
 
     def _download(self, ref: ModelRef) -> Path:
         try:
@@ -96,22 +101,3 @@ def _require_model(folder: Path, file: str) -> str:
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
         raise NotAModel(f"not a model: weights missing in {folder} (*.safetensors)")
     return ""
-
-
-def fingerprint(folder: Path, gguf: str = "") -> str:
-    """The same on every host for the same files: all of config.json, and pieces of the weights, evenly spread.
-
-    Reading all of them would take longer than loading them. Training changes every piece.
-    """
-    digest = hashlib.sha256()
-    files = [folder / gguf] if gguf else sorted((*folder.glob("*.safetensors"), *folder.glob("*.bin")))
-    if not gguf:
-        digest.update((folder / "config.json").read_bytes())
-    for file in files:
-        size = file.stat().st_size
-        digest.update(f"{file.name}:{size}".encode())
-        with file.open("rb") as opened:
-            for piece in range(PIECES):
-                opened.seek(piece * max(0, size - PIECE_BYTES) // (PIECES - 1))
-                digest.update(opened.read(PIECE_BYTES))
-    return digest.hexdigest()[:16]

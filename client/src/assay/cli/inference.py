@@ -21,10 +21,9 @@ def check_infer(session: Session) -> None:
     args = session.args
     _check_run(session, "contexts_file")
     flags.require_readable(args.contexts_file)
-    if args.resume_from_existing and (args.contexts_file == "-" or "://" in args.contexts_file):
-        raise ValueError("--resume_from_existing: needs a contexts file of this machine, which is read several times")
-    if args.resume_from_existing and args.contexts_file.endswith(".zst"):
-        raise ValueError("--resume_from_existing: cannot read .zst files: unpack it first")
+    for flag in ("resume_from_existing", "skip_inference"):
+        if getattr(args, flag):
+            flags.require_here(args.contexts_file, flag)
 
 
 def check_contexts(session: Session) -> None:
@@ -71,6 +70,7 @@ def _check_run(session: Session, *needed: str) -> None:
     Fleet.of(args, os.environ)
     if os.environ.get(CHECK_ONLY):
         flags.require_model(args)
+    flags.require_draws(args)
     flags.require(args, *needed, *(() if args.skip_inference else ("output_file",)))
     read = [getattr(args, name) for name in needed]
     for path in filter(None, (args.output_file, args.statistics_file)):

@@ -60,7 +60,13 @@ def _add_inference(command: argparse.ArgumentParser) -> None:
     _flag(command, "profile", metavar="NAME", help="for an API: which of the server's profiles")
     _flag(command, "max_new_tokens", type=_whole(1), metavar="N", help="tokens of an answer at most (512)")
     _flag(command, "temperature", type=_number(0, 10), metavar="X", help="0: the likeliest token each time (0)")
-    _flag(command, "top_p", type=_number(0, 1), metavar="X", help="draw among the likeliest that make up this much (1)")
+    _flag(
+        command,
+        "top_p",
+        type=_number(0, 1, above=True),
+        metavar="X",
+        help="draw among the likeliest that make up this much (1)",
+    )
     _flag(command, "top_k", type=_whole(0), metavar="N", help="draw among this many; 0: all (0)")
     _flag(command, "n", type=_whole(1), metavar="N", help="answers to each row (1)")
     _flag(command, "seed", type=_whole(0), metavar="N", help="the same seed gives the same answers (0)")
@@ -148,6 +154,19 @@ def require_readable(path: str) -> None:
         raise ValueError(f"{path}: {error.strerror}") from None
 
 
+def require_here(path: str, flag: str) -> None:
+    """What the command itself must read, and some of it more than once."""
+    if path == "-" or "://" in path:
+        raise ValueError(f"--{flag}: needs a contexts file of this machine")
+    if path.endswith(".zst"):
+        raise ValueError(f"--{flag}: cannot read .zst files: unpack it first")
+
+
+def require_draws(args: argparse.Namespace) -> None:
+    if (args.n or 1) > 1 and not args.temperature:
+        raise ValueError("--n: at temperature 0 all answers would be the same one; give a --temperature, too")
+
+
 def require_model(args: argparse.Namespace) -> None:
     """Where the server is this machine: whether there is a model at the path it is given."""
     path = args.model_path
@@ -199,14 +218,17 @@ def _whole(least: int) -> Callable[[str], int]:
     return parse
 
 
-def _number(low: float, high: float) -> Callable[[str], float]:
+def _number(low: float, high: float, above: bool = False) -> Callable[[str], float]:
+    """`above`: the lower bound itself is too low."""
+
     def parse(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             value = float("nan")
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"must be a number from {low:g} to {high:g} (it is {text!r})")
+        if not low <= value <= high or (above and value == low):
+            bounds = f"above {low:g}, up to {high:g}" if above else f"from {low:g} to {high:g}"
+            raise argparse.ArgumentTypeError(f"must be a number {bounds} (it is {text!r})")
         return value
 
     return parse

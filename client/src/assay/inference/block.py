@@ -47,6 +47,8 @@ def _more(total: Mapping[str, Any]) -> str:
         lines.append(f"Tokens per second: {total['tokens_per_s']:.1f}")
     if total.get("cached"):
         lines.append(f"From the cache: {total['cached']}")
+    if total.get("close_calls"):
+        lines.append(f"Rows that another batch might have answered otherwise: {total['close_calls']}")
     if total.get("reasons"):
         lines.append("Errors by type: " + ", ".join(f"{name} {count}" for name, count in total["reasons"].items()))
     return "".join(f"\n{line}" for line in lines)

@@ -1,0 +1,1 @@
+"""Who answers the rows of an inference job: `backend.py` says what a backend brings, each of the others is one."""

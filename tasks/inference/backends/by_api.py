@@ -1,0 +1,95 @@
+"""`openai`, `togetherai` and `vllm`: any endpoint that speaks OpenAI's API, asked by API workers through a profile."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tasks.apis.call import ApiCall, ApiReply, Ask
+from tasks.errors import InvalidRequest
+from tasks.inference.backends.backend import prompt_key, whole_spec
+from tasks.inference.generation import answered, refusal
+from tasks.inference.model import InferenceItem, InferenceSpec
+from tasks.inference.prompts import messages_of
+from tasks.jobs.model import Result, Stage
+from tasks.judging.key import Resolve
+
+#: Calls that a chunk holds, and a first guess of the seconds one takes.
+BATCH, COST_S = 64, 2.0
+
+
+class ByApi:
+    def __init__(self, resolve: Resolve) -> None:
+        self._resolve = resolve
+
+    def check(self, spec: InferenceSpec) -> None:
+        self._resolve(profile_of(spec), spec.model)
+
+    def stage(self, spec: InferenceSpec) -> Stage:
+        timeout_s = 2 * spec.timeout_s * (spec.max_retries + 1)
+        return Stage("generate", "api", asks=True, rekeys=True, batch_items=BATCH, cost_s=COST_S, timeout_s=timeout_s)
+
+    def key(self, spec: InferenceSpec, item: InferenceItem) -> dict[str, Any] | None:
+        return prompt_key(spec, item, dict(self._resolve(profile_of(spec), spec.model)))
+
+    def batch_key(self, spec: InferenceSpec) -> str:
+        return whole_spec(spec)
+
+    def stored_key(self, spec: InferenceSpec, item: InferenceItem, result: Result) -> dict[str, Any] | None:
+        """Under the endpoint and model that really answered; None when there were several."""
+        value: Any = result.value
+        try:
+            answerers = {(each["profile"], each["model"]) for each in value["answered_by"]}
+            if len(answerers) > 1:
+                return None
+            profile, model = answerers.pop()
+            asked = spec.model if profile == profile_of(spec) else model
+            return prompt_key(spec, item, dict(self._resolve(profile, asked)))
+        except InvalidRequest:
+            return None
+
+    async def run_one(self, ask: Ask, spec: InferenceSpec, item: InferenceItem) -> Result:
+        if refused := refusal(item):
+            return refused
+        began = time.monotonic()
+        messages = tuple(messages_of(spec, item))
+        replies = await asyncio.gather(*(ask(_call(spec, messages, at)) for at in range(spec.sampling.n)))
+        return answered(_value(spec, replies, time.monotonic() - began))
+
+
+def profile_of(spec: InferenceSpec) -> str:
+    return spec.profile or spec.backend
+
+
+def _call(spec: InferenceSpec, messages: tuple[Mapping[str, Any], ...], sample: int) -> ApiCall:
+    asked = spec.sampling
+    sampling: dict[str, Any] = {"temperature": asked.temperature, "max_tokens": asked.max_new_tokens}
+    if asked.temperature:
+        sampling |= {"top_p": asked.top_p, "seed": asked.seed + sample}
+        if asked.top_k:
+            sampling["top_k"] = asked.top_k
+    if asked.stop:
+        sampling["stop"] = list(asked.stop)
+    return ApiCall(
+        profile=profile_of(spec), messages=messages, model=spec.model, sampling=sampling,
+        top_logprobs=1 if spec.logprobs else 0, timeout_s=spec.timeout_s, max_retries=spec.max_retries,
+        may_rest=asked.n == 1,
+    )  # fmt: skip
+
+
+def _value(spec: InferenceSpec, replies: Sequence[ApiReply], seconds: float) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "answers": [reply.text for reply in replies],
+        "finish": [reply.finish_reason for reply in replies],
+        "tokens": {
+            "prompt": replies[0].prompt_tokens,
+            "completion": sum(reply.completion_tokens for reply in replies),
+        },
+        "inference_time": round(seconds, 4),
+        "model": replies[0].model,
+        "version": "",
+        "answered_by": [{"profile": reply.profile, "model": reply.model} for reply in replies],
+    }
+    if spec.logprobs:
+        value["logprobs"] = [[token["logprob"] for token in reply.logprobs] for reply in replies]
+    return value

@@ -1,0 +1,91 @@
+"""Backends of installed packages: an entry point of the group `assay.backends` names a class of this shape.
+
+    class Parrot:
+        def generate_answer(self, query: str, context: str, retrieval_method: str) -> str:
+            return query
+
+It is made once in a process, on first use, and called for one row at a time, on the queue of its `pool` (`device` if it
+does not say). If it has a `version`, equal rows are answered from one run and kept in the cache until that changes; a
+class without one may answer differently each time, and is asked each time.
+"""
+
+import time
+from functools import lru_cache
+from importlib.metadata import entry_points
+from typing import Any, Literal, Protocol, cast
+
+from tasks.errors import InvalidRequest
+from tasks.inference.backends.backend import whole_spec
+from tasks.inference.generation import answered, refusal
+from tasks.inference.model import API_BACKENDS, DEVICE_BACKENDS, InferenceItem, InferenceSpec
+from tasks.jobs.model import ItemError, Result, Stage
+
+GROUP = "assay.backends"
+#: A first guess of the seconds one row takes.
+COST_S = 0.5
+
+
+class Answering(Protocol):
+    def generate_answer(self, query: str, context: str, retrieval_method: str) -> str: ...
+
+
+class Installed:
+    def check(self, spec: InferenceSpec) -> None:
+        _pool_of(spec.backend)
+
+    def stage(self, spec: InferenceSpec) -> Stage:
+        return Stage("generate", _pool_of(spec.backend), batch_items=1, cost_s=COST_S, timeout_s=spec.timeout_s)
+
+    def key(self, spec: InferenceSpec, item: InferenceItem) -> dict[str, Any] | None:
+        version = getattr(class_of(spec.backend), "version", None)
+        if version is None:
+            return None
+        return {"answerer": [spec.backend, str(version)], "asked": _arguments(item)}
+
+    def batch_key(self, spec: InferenceSpec) -> str:
+        return whole_spec(spec)
+
+    def run(self, spec: InferenceSpec, item: InferenceItem) -> Result:
+        if refused := refusal(item):
+            return refused
+        began = time.monotonic()
+        made = instance(spec.backend)
+        try:
+            text = made.generate_answer(*_arguments(item))
+        except Exception as error:  # noqa: BLE001  # whatever goes wrong in a backend is this row's outcome
+            failure = ItemError("backend_failed", f"{type(error).__name__}: {error}"[:1000])
+            return Result(error=failure, value={"exception_type": type(error).__name__})
+        tokens = {"prompt": 0, "completion": 0}  # it counts none
+        seconds = round(time.monotonic() - began, 4)
+        version = str(getattr(made, "version", ""))
+        return answered(
+            {"answers": [str(text)], "finish": ["stop"], "tokens": tokens, "inference_time": seconds,
+             "model": spec.model, "version": version}
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=32)
+def instance(name: str) -> Answering:
+    """The one of this process."""
+    return class_of(name)()
+
+
+@lru_cache(maxsize=32)
+def class_of(name: str) -> type[Answering]:
+    """Raises InvalidRequest for one that is not installed."""
+    for each in entry_points(group=GROUP, name=name):
+        return cast(type[Answering], each.load())
+    known = ", ".join((*DEVICE_BACKENDS, *API_BACKENDS, *sorted(each.name for each in entry_points(group=GROUP))))
+    raise InvalidRequest(f"spec.backend: there is no backend {name!r}; backends are {known}", field="spec.backend")
+
+
+def _pool_of(name: str) -> Literal["device", "api", "cpu"]:
+    pool = getattr(class_of(name), "pool", "device")
+    if pool not in ("device", "api", "cpu"):
+        raise InvalidRequest(f"spec.backend: {name} says it runs on {pool!r}, which is no pool", field="spec.backend")
+    return cast(Literal["device", "api", "cpu"], pool)
+
+
+def _arguments(item: InferenceItem) -> tuple[str, str, str]:
+    row = item.model_dump(mode="json") | (item.answered_as or {})
+    return row["query"] or "", row["context"] or "", row["retrieval_method"] or ""
