@@ -127,6 +127,7 @@ def test_twenty_calls_at_once_each_get_their_own_results(api: Api, fleet: Fleet,
         {"responses": ["a"], "metas": [{}, {}]},
         {"responses": ["a"], "metas": [{"suite": "moon"}]},
         {"responses": ["a"], "reward_function_kwargs": {"scorer": "nothing"}},
+        {"responses": ["a"], "reward_function_kwargs": {"reward": "nothing"}},
         {"responses": ["a"], "reward_function_kwargs": {"num_trials_per_task": 0}},
         {"responses": ["a"], "reward_function_kwargs": {"environment": {"name": "moon"}}},
     ],
@@ -135,6 +136,25 @@ def test_what_is_wrong_is_400_with_an_error(api: Api, body: object) -> None:
     reply = api.client.post("/score", json=body)
     assert is_problem(reply, 400)
     assert reply.json["error"] == reply.json["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"metas": [{"task_id": -1}]}, "metas[0].task_id"),
+        ({"metas": [{}, {"seed": -1}]}, "metas[1].seed"),
+        ({"reward_function_kwargs": {"num_trials_per_task": 0}}, "reward_function_kwargs.num_trials_per_task"),
+        ({"reward_function_kwargs": {"max_workers": 10**6}}, "reward_function_kwargs.max_workers"),
+        (
+            {"reward_function_kwargs": {"libero_cfg": {"replan_steps": 0}}},
+            "reward_function_kwargs.libero_cfg.replan_steps",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_as_it_was_sent(api: Api, body: dict[str, object], field: str) -> None:
+    reply = api.client.post("/score", json={"responses": ["a", "b"]} | body)
+    assert (reply.status_code, reply.json["field"]) == (400, field)
+    assert reply.json["error"].startswith(f"{field}: ")
 
 
 def test_a_body_that_is_no_json_is_400_with_an_error(api: Api) -> None:
