@@ -4,12 +4,14 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from tests.fleet import Fleet, Hand
 from tests.integration.api import Api, is_problem
 from tests.integration.test_policy_scoring import hire_on
+from tests.integration.test_reward_endpoints import with_rewards
 from workers.development_policy.handle import Handle, running
 from workers.embedded_redis import free_port
 
@@ -99,6 +101,20 @@ def test_the_same_endpoint_serves_text_rewards(api: Api, fleet: Fleet) -> None:
     with working(fleet.hire("cpu")):
         reply = api.client.post("/score", json=body).json
     assert (reply["done_result"], reply["notes"]) == ([1.0, 0.0], [])
+
+
+def test_trainers_are_rewarded_by_a_policy_that_a_named_reward_names(
+    fleet: Fleet, server: Handle, tmp_path: Path
+) -> None:
+    spec = 'scorers = [{name = "policy", options = {trials = 2, task_id = 1}}]'
+    api = with_rewards(fleet, tmp_path, f"[rewards.robot]\nfill = -1.0\n[rewards.robot.spec]\n{spec}\n")
+    prompts = ["Say where. "] * 2
+    query = [f"{prompts[0]}reach the {colour} target" for colour in ("green", "red")]
+    with working(hire_on(fleet, server.url), fleet.hire("cpu")):
+        told = api.client.post("/get_reward", json={"query": query, "prompts": prompts, "labels": ["x", None]}).json
+        assert api.client.post("/rm", json={"response": "reach the green target"}).json == 1.0
+    assert told["rewards"] == [1.0, 0.0]
+    assert told["extra_logs"] == {"policy": [1.0, 0.0], "valid": [1.0, 1.0]}
 
 
 def test_twenty_calls_at_once_each_get_their_own_results(api: Api, fleet: Fleet, server: Handle) -> None:
