@@ -3,7 +3,7 @@ BIN := .venv/bin
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help up infer test test-slow bench check format lock docs clean
+.PHONY: help up infer policies test test-slow bench check format lock docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -15,6 +15,9 @@ up: .venv/.local .venv/.models ## set up and start the whole system on this mach
 infer: .venv/.local .venv/.models ## answer a contexts file on a system of its own: ARGS="--contexts_file ... --output_file ..."
 	@$(BIN)/python -m workers.engines.default_models
 	@$(BIN)/python -m workers.up --run -- assay infer $(ARGS)
+
+policies: .venv/.local ## start and keep only the policy servers of this machine, one per device slot; Ctrl-C stops them
+	@$(BIN)/python -m workers.launch policies
 
 test: .venv/.dev .venv/.models .venv/.openpi ## set up and run all tests, against a Redis they start themselves
 	@$(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)

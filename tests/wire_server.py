@@ -71,6 +71,8 @@ class WireServer(ThreadingHTTPServer):
         """What becomes of an item, beside its index and ids."""
         self.calibration: dict[str, Any] = {}
         self.ready: dict[str, Any] = {"ready": True, "missing": []}
+        self.pool: dict[str, Any] | None = None
+        """What is said of policy servers; None: nothing, as by older servers."""
         self.clock_s = 0.0
         self.events = True
         self.changed = threading.Condition(threading.RLock())
@@ -210,6 +212,8 @@ class _Handler(BaseHTTPRequestHandler):
             to._json(200, server.lists[name] if name == "scorers" else {name: server.lists[name]})
         elif path == "/ready":
             to._json(200 if server.ready["ready"] else 503, server.ready)
+        elif path == "/pool_status" and server.pool is not None:
+            to._json(200, server.pool)
         elif path == "/health":
             to._json(200, "ok")
         elif path == "/openapi.json":

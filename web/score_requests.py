@@ -4,16 +4,18 @@ The body is read loosely, as that server read it: fields that mean nothing here 
 `center_crop`) are passed over.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, JsonValue, StrictBool, StrictInt
+from pydantic import ConfigDict, Field, GetJsonSchemaHandler, JsonValue, model_validator
+from pydantic_core import CoreSchema
 
 from config.rewards import Rewards
 from config.settings import Settings
-from tasks.episodes.model import Suite
+from tasks.episodes.model import Index, ReplanSteps, ResizeSize, Seed, StepsWait, Suite
 from tasks.errors import InvalidRequest
 from tasks.jobs.model import Fill
 from tasks.scoring.model import ScoreSpec
+from tasks.scoring.policy import MOST_IN_FLIGHT, Repeats
 from web.samples import REFERENCE_FIELDS, Item, Loose
 
 #: Where a response that is an object has its text, best first.
@@ -22,29 +24,48 @@ _TEXTS = ("text", "generated_text", "output_text", "response", "content")
 TRIALS = 5
 
 
-class LiberoSettings(Loose):
+class _Optional(Loose):
+    """A null says no more than a field that is left out. Bounds are here, so that what is wrong is named as it was
+    sent."""
+
+    model_config = ConfigDict(strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: Any) -> Any:
+        return {name: value for name, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        written = handler(schema)
+        fields = handler.resolve_ref_schema(written)["properties"]
+        fields |= {name: {"anyOf": [field, {"type": "null"}]} for name, field in fields.items()}
+        return written
+
+
+class LiberoSettings(_Optional):
     """`libero_cfg`, with that server's defaults."""
 
-    resize_size: StrictInt = 224
-    replan_steps: StrictInt = 5
+    resize_size: ResizeSize = 224
+    replan_steps: ReplanSteps = 5
     task_suite_name: Suite = "libero_spatial"
-    task_id: StrictInt = 0
-    num_steps_wait: StrictInt = 10
-    num_trials_per_task: StrictInt = TRIALS
-    save_videos: StrictBool = False
-    seed: StrictInt = 7
-    init_state_id: StrictInt = 0
+    task_id: Index = 0
+    num_steps_wait: StepsWait = 10
+    num_trials_per_task: Repeats = TRIALS
+    save_videos: bool = False
+    seed: Seed = 7
+    init_state_id: Index = 0
     instruction: str = ""
 
 
-class ScoreOptions(Loose):
+class ScoreOptions(_Optional):
     """`reward_function_kwargs`: how a policy is run, or which other reward is meant."""
 
     libero_cfg: LiberoSettings = LiberoSettings()
-    num_trials_per_task: StrictInt | None = None
-    num_steps_wait: StrictInt | None = None
-    max_workers: StrictInt | None = Field(
-        None, ge=1, description="Episodes at a time; by default all servers are used."
+    num_trials_per_task: Repeats | None = None
+    num_steps_wait: StepsWait | None = None
+    max_workers: int | None = Field(
+        None, ge=1, le=MOST_IN_FLIGHT, description="Episodes at a time; by default all servers are used."
     )
     environment: dict[str, JsonValue] | None = Field(
         None, description="Where the policy acts, as in the scorer `policy`; by default `ASSAY_POLICY_ENVIRONMENT`."
@@ -60,15 +81,15 @@ class ScoreOptions(Loose):
 class Meta(Loose):
     """What belongs to one response."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(strict=True, extra="allow")
 
     original_instruction: str | None = None
     suite: Suite | None = None
     task_suite_name: Suite | None = None
     suite_name: Suite | None = None
-    task_id: StrictInt | None = None
-    seed: StrictInt | None = None
-    init_state_id: StrictInt | None = None
+    task_id: Index | None = None
+    seed: Seed | None = None
+    init_state_id: Index | None = None
 
 
 class ScoreRequest(Loose):

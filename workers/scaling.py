@@ -38,7 +38,7 @@ class Scaler:
         long: one less, the highest index first.
         """
         starting = [index for index, worker in running.items() if worker is None or worker.state == "starting"]
-        self._note_idle(running, now)
+        self._note_idle(running, queued, now)
         if len(running) < self.bounds.least:
             return Start(_free_index(running))
         if queued > 0 and not starting and len(running) < self.bounds.most:
@@ -49,8 +49,10 @@ class Scaler:
                 return Stop(max(idle))
         return None
 
-    def _note_idle(self, running: dict[int, Worker | None], now: float) -> None:
-        idle = {i for i, worker in running.items() if worker and worker.state == "ready" and worker.active == 0}
+    def _note_idle(self, running: dict[int, Worker | None], queued: int, now: float) -> None:
+        """While something waits nobody is idle: tasks of milliseconds are hardly ever seen at work."""
+        ready = {i for i, worker in running.items() if worker and worker.state == "ready" and worker.active == 0}
+        idle = ready if queued == 0 else set()
         self._idle_since = {index: self._idle_since.get(index, now) for index in idle}
 
 

@@ -45,6 +45,8 @@ class Command:
     restart: bool = True
     log_path: str = ""
     """Output goes here; empty: where ours goes."""
+    stop_last: bool = False
+    """The others call it: it is told to stop when they have ended."""
 
 
 @dataclass(slots=True)
@@ -129,16 +131,19 @@ class Supervisor:
             self.shutdown()
 
     def shutdown(self) -> None:
-        """SIGTERM to all; SIGKILL to their process groups after the grace period or a second signal."""
+        """SIGTERM to all, to those that others call when the others have ended; SIGKILL to their process groups after
+        the grace period or a second signal."""
         told = self._stop_signals
         if told and self._children:
             log.info("stopping; a second Ctrl-C or SIGTERM kills")
-        for child in self._children.values():
-            child.stopping = True
-            _signal(child, signal.SIGTERM)
         deadline = time.monotonic() + self._stop_grace_s
-        while self._alive() and self._stop_signals <= max(told, 1) and time.monotonic() < deadline:
-            self._wake.wait(0.1)
+        for is_last in (False, True):
+            for child in self._children.values():
+                if child.command.stop_last == is_last:
+                    child.stopping = True
+                    _signal(child, signal.SIGTERM)
+            while self._alive(is_last) and self._stop_signals <= max(told, 1) and time.monotonic() < deadline:
+                self._wake.wait(0.1)
         late = self._alive()
         for child in late:
             log.warning("%s did not end in time: killed", child.command.name)
@@ -153,8 +158,9 @@ class Supervisor:
             _wait(child, KILL_S)
         self._children.clear()
 
-    def _alive(self) -> list[Child]:
-        return [child for child in self._children.values() if child.process and child.process.poll() is None]
+    def _alive(self, with_last: bool = True) -> list[Child]:
+        chosen = [each for each in self._children.values() if with_last or not each.command.stop_last]
+        return [child for child in chosen if child.process and child.process.poll() is None]
 
     def poll(self) -> None:
         """One look at all children: note who ended, start again who should be."""

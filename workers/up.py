@@ -48,7 +48,8 @@ def read_procfile(path: Path) -> list[Command]:
     for line in path.read_text().splitlines():
         name, separator, command = line.partition(":")
         if separator and not line.startswith("#"):
-            commands.append(Command(name.strip(), tuple(shlex.split(command))))
+            argv = tuple(shlex.split(command))
+            commands.append(Command(name.strip(), argv, stop_last=name.strip() in (JUDGE, POLICIES)))
     return commands
 
 

@@ -9,6 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from tasks.errors import AssayError
 
 Suite = Literal["libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90"]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+#: Of a task, or of an initial state.
+Index = Annotated[int, Field(ge=0)]
+ReplanSteps = Annotated[int, Field(ge=1, le=1000)]
+ResizeSize = Annotated[int, Field(ge=16, le=1024)]
+StepsWait = Annotated[int, Field(ge=0, le=1000)]
 
 
 class _Frozen(BaseModel):
@@ -48,8 +54,8 @@ class Libero(_Frozen):
 
     name: Literal["libero"] = "libero"
     suite: Suite = "libero_spatial"
-    resize_size: int = Field(224, ge=16, le=1024)
-    num_steps_wait: int = Field(10, ge=0, le=1000)
+    resize_size: ResizeSize = 224
+    num_steps_wait: StepsWait = 10
     """Steps at the start in which the objects come to rest."""
 
 
@@ -60,13 +66,13 @@ class EpisodeSpec(_Frozen):
     """All that determines an episode, but for the policy."""
 
     environment: Environment = Reach()
-    task_id: int = Field(0, ge=0)
-    seed: int = Field(7, ge=0, lt=2**32)
-    init_state: int = Field(0, ge=0)
+    task_id: Index = 0
+    seed: Seed = 7
+    init_state: Index = 0
     """Which of the initial states that the environment offers under this seed."""
     instruction: str = ""
     """Empty: the task's own."""
-    replan_steps: int | None = Field(None, ge=1, le=1000)
+    replan_steps: ReplanSteps | None = None
     """Steps done of each plan; None: what the environment is used to."""
     max_steps: int | None = Field(None, ge=1, le=100_000)
     video: bool = False
@@ -77,9 +83,9 @@ class EpisodeTask(_Frozen):
 
     suite: Suite | None = None
     """Of LIBERO."""
-    task_id: int | None = Field(None, ge=0)
-    seed: int | None = Field(None, ge=0, lt=2**32)
-    init_state: int | None = Field(None, ge=0)
+    task_id: Index | None = None
+    seed: Seed | None = None
+    init_state: Index | None = None
     instruction: str = Field("", max_length=10_000)
     """Taken where the response is empty."""
 

@@ -7,11 +7,22 @@ trials make of an item. How episodes are run is `workers/policies`.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import cleandoc
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from tasks.episodes.model import Environment, Episode, Episodes, EpisodeSpec, EpisodeTask, Libero, Reach
+from tasks.episodes.model import (
+    Environment,
+    Episode,
+    Episodes,
+    EpisodeSpec,
+    EpisodeTask,
+    Index,
+    Libero,
+    Reach,
+    ReplanSteps,
+    Seed,
+)
 from tasks.episodes.summary import as_record, summarise
 from tasks.errors import AssayError, NoLongerWanted, Retryable, StorageUnavailable
 from tasks.jobs.kinds import Feed, Work
@@ -19,6 +30,9 @@ from tasks.jobs.model import STOPPED, ItemError, Result
 from tasks.scoring.messages import Chat
 from tasks.scoring.reading import read
 from tasks.scoring.scorer import Options
+
+Repeats = Annotated[int, Field(ge=1, le=1000)]
+MOST_IN_FLIGHT = 10_000
 
 
 class PolicyOptions(Options):
@@ -29,16 +43,19 @@ class PolicyOptions(Options):
     """
 
     environment: Environment = Field(Reach(), description="Where it acts: `reach`, `gymnasium` or `libero`.")
-    trials: int = Field(1, ge=1, le=1000, description="Episodes for each item.")
-    task_id: int = Field(0, ge=0, description="Which task of the environment, where the item does not say.")
-    seed: int = Field(7, ge=0, lt=2**32, description="Of all chance in the environment, where the item does not say.")
-    init_state: int = Field(0, ge=0, description="Initial state of the first trial, where the item does not say.")
-    replan_steps: int | None = Field(
-        None, ge=1, le=1000, description="Steps done of each plan; by default what the environment is used to."
+    trials: Repeats = Field(1, description="Episodes for each item.")
+    task_id: Index = Field(0, description="Which task of the environment, where the item does not say.")
+    seed: Seed = Field(7, description="Of all chance in the environment, where the item does not say.")
+    init_state: Index = Field(0, description="Initial state of the first trial, where the item does not say.")
+    replan_steps: ReplanSteps | None = Field(
+        None, description="Steps done of each plan; by default what the environment is used to."
     )
     max_steps: int | None = Field(None, ge=1, le=100_000, description="Steps of an episode, if not the task's own.")
     in_flight: int = Field(
-        0, ge=0, le=10_000, description="Episodes of the job at a time at most; 0: as many as keep the servers busy."
+        0,
+        ge=0,
+        le=MOST_IN_FLIGHT,
+        description="Episodes of the job at a time at most; 0: as many as keep the servers busy.",
     )
     video: bool = Field(False, description="Whether episodes are filmed; then they are not cached.")
 

@@ -1,22 +1,26 @@
 """`make up` as a newcomer runs it: one start, everything answers, Ctrl-C leaves nothing, and its data is kept."""
 
+import asyncio
 import json
 import re
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from assay import Assay, AsyncAssay
 from openpi_client.websocket_client_policy import WebsocketClientPolicy
 from redis import Redis
 
+from tests.conftest import ROOT
 from tests.ports import free_ports
-from tests.programs import Program
+from tests.programs import Program, wait_until
 from workers.embedded_redis import free_port
 from workers.supervision import EXIT_MISCONFIGURED
 
@@ -68,6 +72,7 @@ def test_up_answers_everywhere_then_stops_without_orphans_and_keeps_its_data(run
         policy = WebsocketClientPolicy(url)
         assert policy.get_server_metadata()["policy"] == "assay-development"
         policy._ws.close()
+    check_example(api)
 
     state_url = first.wait_for(r"(redis://\S+) \(state\)")[1]
     cache_url = first.wait_for(r"(redis://\S+) \(cache\)")[1]
@@ -95,6 +100,34 @@ def test_up_answers_everywhere_then_stops_without_orphans_and_keeps_its_data(run
         assert cache.get("kept") == "cache"
     second.stop(signal.SIGKILL)
     assert second.survivors() == [], "not even after kill -9"
+
+
+def check_example(api: str) -> None:
+    """examples/policy_client.py, and what the client tells of the servers that it used."""
+    with Assay(api) as client:
+        wait_until(lambda: client.pool_status()["connected"] == 2, "the workers tell of both policy servers")
+        program = str(ROOT / "examples/policy_client.py")
+        argv = [sys.executable, "-I", program, "single", "parallel", "remote", "--trials", "2", "--url", api]
+        ended = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended
+        (first, *_), (single, *_), (parallel, *lines), (remote, *_) = [
+            part.splitlines() for part in ended.stdout.strip().split("\n\n")
+        ]
+        assert first == f"{api}: 2 of 2 policy servers connected, 0 busy"
+        assert (single, parallel, remote.split(" in ")[0]) == ("single:", "parallel:", "remote: /health says ok")
+        assert [line.split(":")[0].split()[1:] for line in lines[:4]] == [
+            [rate, "task", str(task)] for task, rate in enumerate(["100%", "100%", "100%", "0%"])
+        ]
+        assert lines[4].startswith("  8 episodes in ")
+        job = client.job(lines[4].split("/")[-2])
+        assert [row.score for row in job.results()] == [1.0, 1.0, 1.0, 0.0]
+        wait_until(lambda: any(each["calls"] for each in client.pool_status()["servers"]), "it tells of their calls")
+
+    async def told() -> dict[str, Any]:
+        async with AsyncAssay(api) as client:
+            return await client.pool_status()
+
+    assert asyncio.run(told())["total_clients"] == 2
 
 
 def test_a_given_redis_is_used_and_none_is_started(run: Run, ports: dict[str, str], redis_url: str) -> None:

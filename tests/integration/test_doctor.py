@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from assay.cli import exits
@@ -46,8 +47,8 @@ def test_a_sound_deployment_passes(capsys: pytest.CaptureFixture[str]) -> None:
         *("server", "clock", "version", "token", "ready", "workers", "devices", "queues")
     }
     assert [line.split(" /")[0] for line in found["skip"]] == [
-        "policy servers: not checked: the server does not tell",
         "API keys: not checked: the server does not tell",
+        "policy servers: not checked: No such page. [HTTP 404]",
         "this host: not checked: no server checkout here; --checkout says where one is",
     ]
 
@@ -98,10 +99,55 @@ def test_full_devices_paused_queues_and_mixed_versions(capsys: pytest.CaptureFix
     assert "99 of 100 MB" in found["warn"][2]
 
 
-def test_a_newer_server_tells_of_policy_servers_and_keys(
-    capsys: pytest.CaptureFixture[str], server: WireServer
+def policy(port: int, **state: Any) -> dict[str, Any]:
+    states = {"connected": True, "busy": False, "broken": False, "elsewhere": False, "error": ""}
+    says = {"policy": "pi0", "version": "3", "digest": "d"}
+    counts = {"calls": 7, "errors": 0, "reconnects": 1, "latency_ms": 51.234}
+    return {"url": f"ws://gpu1:{port}"} | states | says | counts | state
+
+
+AWAY = {"connected": False, "broken": True, "error": "ws://gpu1:8001 cannot be reached"}
+
+
+@pytest.mark.parametrize(
+    ("servers", "level", "told"),
+    [
+        ([policy(8000), policy(8001)], "ok", "2 of 2 connected: pi0 3 /"),
+        ([policy(8000, policy="assay-development")], "ok", "its success rates mean nothing"),
+        ([], "warn", "make policies"),
+        ([policy(8001, digest="", **AWAY)], "warn", "none of 1 is connected: ws://gpu1:8001 cannot be reached / start"),
+        ([policy(8001, **AWAY)], "FAIL", "cannot be reached / look at its log"),
+        ([policy(8000), policy(8001, digest="", **AWAY)], "FAIL", "cannot be reached / look at its log"),
+        ([policy(8000, **AWAY | {"error": "It refuses the API key."})], "FAIL", "ASSAY_POLICY_API_KEY"),
+        ([policy(8000), policy(8001, connected=False)], "warn", "8001 is not connected yet / wait"),
+        ([policy(8000), policy(8001, connected=False, elsewhere=True)], "warn", "used by another process / a server"),
+        ([policy(8000), policy(8001, version="4")], "warn", "restart those"),
+        ([policy(8000, version="")], "warn", "ASSAY_POLICY_VERSION"),
+    ],
+)
+def test_policy_servers_are_looked_at_one_by_one(
+    capsys: pytest.CaptureFixture[str], server: WireServer, servers: list[dict[str, Any]], level: str, told: str
 ) -> None:
-    server.ready |= {"policy_servers": [], "api_profiles": [{"name": "judge", "ok": False, "detail": "no key is set"}]}
+    server.pool = {"servers": servers}
+    code, found = check(capsys)
+    lines = {name: [line for line in found[name] if line.startswith("policy servers: ")] for name in found}
+    assert told in lines[level][-1]
+    assert code == (exits.FAILED if level == "FAIL" else exits.OK)
+    assert sum(map(len, lines.values())) == 1 + (level != "ok" and any(each["connected"] for each in servers))
+
+
+def test_the_command_shows_policy_servers(capsys: pytest.CaptureFixture[str], server: WireServer) -> None:
+    server.pool = {"servers": [policy(8000, busy=True), policy(8001, **AWAY)]}
+    assert main(["policies"]) == exits.OK
+    first, second = capsys.readouterr().out.splitlines()[-2:]
+    assert first.split() == ["ws://gpu1:8000", "busy", "pi0", "3", "7", "0", "1", "51.2", "ms"]
+    assert second.split()[:2] == ["ws://gpu1:8001", "broken"]
+    assert main(["policies", "--json"]) == exits.OK
+    assert json.loads(capsys.readouterr().out) == server.pool["servers"]
+
+
+def test_a_newer_server_tells_of_keys(capsys: pytest.CaptureFixture[str], server: WireServer) -> None:
+    server.ready |= {"api_profiles": [{"name": "judge", "ok": False, "detail": "no key is set"}]}
     _, found = check(capsys)
     assert found["FAIL"] == ["API keys: judge: no key is set / correct it in the server's settings"]
 

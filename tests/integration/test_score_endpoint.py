@@ -4,12 +4,14 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from tests.fleet import Fleet, Hand
 from tests.integration.api import Api, is_problem
 from tests.integration.test_policy_scoring import hire_on
+from tests.integration.test_reward_endpoints import with_rewards
 from workers.development_policy.handle import Handle, running
 from workers.embedded_redis import free_port
 
@@ -101,6 +103,20 @@ def test_the_same_endpoint_serves_text_rewards(api: Api, fleet: Fleet) -> None:
     assert (reply["done_result"], reply["notes"]) == ([1.0, 0.0], [])
 
 
+def test_trainers_are_rewarded_by_a_policy_that_a_named_reward_names(
+    fleet: Fleet, server: Handle, tmp_path: Path
+) -> None:
+    spec = 'scorers = [{name = "policy", options = {trials = 2, task_id = 1}}]'
+    api = with_rewards(fleet, tmp_path, f"[rewards.robot]\nfill = -1.0\n[rewards.robot.spec]\n{spec}\n")
+    prompts = ["Say where. "] * 2
+    query = [f"{prompts[0]}reach the {colour} target" for colour in ("green", "red")]
+    with working(hire_on(fleet, server.url), fleet.hire("cpu")):
+        told = api.client.post("/get_reward", json={"query": query, "prompts": prompts, "labels": ["x", None]}).json
+        assert api.client.post("/rm", json={"response": "reach the green target"}).json == 1.0
+    assert told["rewards"] == [1.0, 0.0]
+    assert told["extra_logs"] == {"policy": [1.0, 0.0], "valid": [1.0, 1.0]}
+
+
 def test_twenty_calls_at_once_each_get_their_own_results(api: Api, fleet: Fleet, server: Handle) -> None:
     def call(number: int) -> list[float]:
         right = number % 4
@@ -127,6 +143,7 @@ def test_twenty_calls_at_once_each_get_their_own_results(api: Api, fleet: Fleet,
         {"responses": ["a"], "metas": [{}, {}]},
         {"responses": ["a"], "metas": [{"suite": "moon"}]},
         {"responses": ["a"], "reward_function_kwargs": {"scorer": "nothing"}},
+        {"responses": ["a"], "reward_function_kwargs": {"reward": "nothing"}},
         {"responses": ["a"], "reward_function_kwargs": {"num_trials_per_task": 0}},
         {"responses": ["a"], "reward_function_kwargs": {"environment": {"name": "moon"}}},
     ],
@@ -135,6 +152,25 @@ def test_what_is_wrong_is_400_with_an_error(api: Api, body: object) -> None:
     reply = api.client.post("/score", json=body)
     assert is_problem(reply, 400)
     assert reply.json["error"] == reply.json["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"metas": [{"task_id": -1}]}, "metas[0].task_id"),
+        ({"metas": [{}, {"seed": -1}]}, "metas[1].seed"),
+        ({"reward_function_kwargs": {"num_trials_per_task": 0}}, "reward_function_kwargs.num_trials_per_task"),
+        ({"reward_function_kwargs": {"max_workers": 10**6}}, "reward_function_kwargs.max_workers"),
+        (
+            {"reward_function_kwargs": {"libero_cfg": {"replan_steps": 0}}},
+            "reward_function_kwargs.libero_cfg.replan_steps",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_as_it_was_sent(api: Api, body: dict[str, object], field: str) -> None:
+    reply = api.client.post("/score", json={"responses": ["a", "b"]} | body)
+    assert (reply.status_code, reply.json["field"]) == (400, field)
+    assert reply.json["error"].startswith(f"{field}: ")
 
 
 def test_a_body_that_is_no_json_is_400_with_an_error(api: Api) -> None:

@@ -56,6 +56,29 @@ time.sleep(600)
         assert not psutil.pid_exists(pid) or not is_alive(psutil.Process(pid))
 
 
+def test_what_others_call_is_told_to_stop_when_they_have_ended(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    def child(name: str, work_s: float) -> str:
+        return f"""
+import signal, sys, time
+def stop(*_):
+    time.sleep({work_s})
+    open({str(log)!r}, "a").write("{name} has ended\\n")
+    sys.exit()
+signal.signal(signal.SIGTERM, stop)
+open({str(log)!r}, "a").write("{name}\\n")
+time.sleep(600)
+"""
+
+    supervisor = Supervisor(stop_grace_s=30)
+    supervisor.start(python("called", child("called", 0), stop_last=True))
+    supervisor.start(python("caller", child("caller", 0.3)))
+    wait_until(lambda: log.exists() and log.read_text().count("\n") == 2, "both run")
+    supervisor.shutdown()
+    assert log.read_text().splitlines()[2:] == ["caller has ended", "called has ended"]
+
+
 def test_a_running_child_is_not_started_over() -> None:
     supervisor = Supervisor(stop_grace_s=5)
     supervisor.start(python("sleeper", "import time; time.sleep(600)"))

@@ -28,7 +28,7 @@ def reward(name: str = "a", **fields: Any) -> Reward:
 
 def test_the_example_shows_every_field_and_can_be_used() -> None:
     rewards = usable_rewards(Settings(rewards_file=EXAMPLE), KINDS)
-    assert {each.name for each in rewards} == {"math", "boxed"}
+    assert {each.name for each in rewards} == {"math", "boxed", "robot"}
     assert rewards.get(None).name == "math"
     assert not [field for field in Reward.model_fields if field not in (*EXAMPLE.read_text().split(), "name", "spec")]
 

@@ -56,6 +56,14 @@ def test_work_in_between_starts_the_idle_time_again() -> None:
     assert some.decide(0, {0: READY, 1: READY}, now=60) is None
 
 
+def test_work_that_waited_starts_the_idle_time_again_though_nobody_was_seen_at_it() -> None:
+    some = scaler()
+    some.decide(0, {0: READY}, now=0)
+    assert some.decide(3, {0: READY}, now=59) == Start(1)
+    assert some.decide(0, {0: READY, 1: READY}, now=61) is None
+    assert some.decide(0, {0: READY, 1: READY}, now=121) == Stop(1)
+
+
 def test_from_zero_workers_the_first_message_starts_one() -> None:
     assert scaler(least=0).decide(1, {}, now=0) == Start(0)
     assert scaler(least=0).decide(0, {}, now=0) is None

@@ -61,6 +61,14 @@ def test_the_servers_defaults_hold_where_nothing_is_said() -> None:
     assert (options.in_flight, options.video, item.response) == (0, False, "go")
 
 
+def test_a_null_says_no_more_than_what_is_left_out() -> None:
+    libero = {"task_id": None, "seed": None, "num_trials_per_task": None, "instruction": None}
+    kwargs = {"max_workers": None, "libero_cfg": libero, "on_error": None, "cache": None, "scorer_options": None}
+    said = {"responses": ["go"], "metas": None, "reward_function_kwargs": kwargs}
+    assert understood(said) == understood({"responses": ["go"]})
+    assert understood({"responses": ["go"], "reward_function_kwargs": {"libero_cfg": None}}) == understood(said)
+
+
 def test_what_is_said_counts_and_what_means_nothing_here_is_passed_over() -> None:
     kwargs = {
         "alpha": 1.0, "beta": 0.1, "gamma": 0.5, "center_crop": 1, "num_trials_per_task": 2, "num_steps_wait": 4,

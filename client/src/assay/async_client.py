@@ -112,6 +112,9 @@ class AsyncAssay:
     async def rewards(self) -> list[dict[str, Any]]:
         return await self.call(calls.listing("rewards"))
 
+    async def pool_status(self) -> dict[str, Any]:
+        return await self.call(calls.pool_status())
+
     async def call(self, call: Call[T]) -> T:
         return await self._transport.run(flows.exchange(call, self._retry))
 

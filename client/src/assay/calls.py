@@ -155,6 +155,10 @@ def listing(name: str) -> Call[list[dict[str, Any]]]:
     return Call("GET", f"/v1/{name}", parse)
 
 
+def pool_status() -> Call[dict[str, Any]]:
+    return Call("GET", "/pool_status", _object)
+
+
 def whole(path: str, accepted: tuple[int, ...] = ()) -> Call[Reply]:
     """The reply as it is."""
     return Call("GET", path, lambda reply: reply, accepted=accepted)

@@ -63,7 +63,8 @@ class Assay:
         spec: Mapping[str, Any] | None = None,
         **options: Unpack[Options],
     ) -> Job:
-        """Score responses: items have `prompt`, `response` and, for most scorers, `reference`."""
+        """Score responses: items have `prompt`, `response` and, for most scorers, `reference`; for `policy` they may
+        have a `task`."""
         return self.submit("score", items, submission.scoring(scorers, spec), **options)
 
     def judge(
@@ -122,6 +123,10 @@ class Assay:
     def rewards(self) -> list[dict[str, Any]]:
         """The rewards that the server knows by name."""
         return self.call(calls.listing("rewards"))
+
+    def pool_status(self) -> dict[str, Any]:
+        """The policy servers: how many are connected, busy and broken, and each in `servers`."""
+        return self.call(calls.pool_status())
 
     def call(self, call: Call[T]) -> T:
         """Any call of `assay.calls`, with retries."""

@@ -1,4 +1,4 @@
-"""The commands on queues, devices and workers: what the server tells, as a table or as it is."""
+"""The commands on queues, devices, workers and policy servers: what the server tells, as a table or as it is."""
 
 from __future__ import annotations
 
@@ -41,6 +41,19 @@ def workers(session: Session) -> int:
 
     columns = ("worker", "pool", "host", "pid", "state", "active", "queues")
     return _show(session, session.client.workers(), columns, cells)
+
+
+def policies(session: Session) -> int:
+    def cells(row: dict[str, Any]) -> tuple[object, ...]:
+        states = ("busy", "connected", "broken", "elsewhere")
+        state = next((name for name in states if row.get(name)), "connecting")
+        served = " ".join(str(part) for part in (row.get("policy"), row.get("version")) if part)
+        latency = row.get("latency_ms")
+        counts = (row.get(name) for name in ("calls", "errors", "reconnects"))
+        return row.get("url"), state, served, *counts, "" if latency is None else f"{latency:.1f} ms"
+
+    columns = ("server", "state", "policy", "calls", "errors", "reconnects", "latency")
+    return _show(session, session.client.pool_status().get("servers") or [], columns, cells)
 
 
 def memory(row: dict[str, Any]) -> str:

@@ -83,6 +83,7 @@ def build() -> argparse.ArgumentParser:
     add("queues", fleet.queues, "the queues, what waits in them and who reads them")
     add("devices", fleet.devices, "the device slots and what they hold")
     add("workers", fleet.workers, "the worker processes")
+    add("policies", fleet.policies, "the robot policy servers, and what they are doing")
     doctor = add("doctor", checkup.doctor, "check a deployment and say what to fix")
     doctor.add_argument("--checkout", default=".", help="folder of a server checkout, to check this host too (.)")
     shell = add("completion", lambda session: completion.command(session, build()), "print a shell's completion script")

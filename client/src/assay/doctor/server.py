@@ -10,6 +10,7 @@ from typing import Any
 
 from assay import calls
 from assay.client import Assay
+from assay.doctor import policies
 from assay.doctor.finding import Finding, fail, ok, skip, warn
 from assay.errors import ApiError, AssayError, ConnectionFailed, Unauthorized
 from assay.version import VERSION
@@ -47,6 +48,7 @@ def check(client: Assay) -> Iterator[Finding]:
     yield from _ready(client)
     yield from _listed("workers", client.workers, workers)
     yield from _listed("devices", client.devices, devices)
+    yield from _listed(policies.NAME, client.pool_status, policies.check)
     if queues is not None:
         yield from check_queues(queues)
 
@@ -87,8 +89,7 @@ def _ready(client: Assay) -> Iterator[Finding]:
         yield fail("ready", what, _fix(what))
     if not told.get("ready") and not missing:
         yield fail("ready", "the server is not ready and does not say why", "look at the web process's log")
-    for name, field in (("policy servers", "policy_servers"), ("API keys", "api_profiles")):
-        yield from _told(name, told.get(field))
+    yield from _told("API keys", told.get("api_profiles"))
 
 
 def _fix(what: str) -> str:
