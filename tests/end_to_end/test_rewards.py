@@ -222,6 +222,24 @@ def test_base_scores_by_the_servers_scorers(stack: Stack) -> None:
     assert [row["valid"] for row in rows] == [False, True, False]
 
 
+def test_an_api_that_refuses_the_server_is_asked_by_the_trainer(stack: Stack, caplog: pytest.LogCaptureFixture) -> None:
+    """The base scores are those of the server's scorers, and the key that the API wants is the trainer's."""
+    data = make_data(["It is 5.", "It is 6.", "so 5"], ["u", "u", "u"], ["5", "5", "5"])
+    config = {
+        "url": stack.url, "scorers": ["numeric_match"], "enable_openai_reward": True, "model_name": "development",
+        "api_endpoint": stack.api.url, "api_key": "sk-trainer", "reward_coefficient": 0.1,
+    }  # fmt: skip
+    manager = LengthPenaltyRewardManager(Letters(), 0, length_penalty_config=config)
+    before = extra_of(manager(data, return_dict=True))
+    stack.system.cache.client().flushall()
+    stack.api.set(key="sk-trainer")
+    assert extra_of(manager(data, return_dict=True)) == before
+    assert [row["valid"] for row in before] == [True, True, True]
+    assert [row["openai_quality_reward"] > 0 for row in before] == [True, False, True]
+    (warning,) = [line for line in caplog.messages if "synchronously instead" in line]
+    assert "2 responses (api_refused" in warning
+
+
 def test_the_batch_goes_on_without_the_server(stack: Stack, caplog: pytest.LogCaptureFixture) -> None:
     data = batch(4)
     before = stack.manager()(data)

@@ -425,13 +425,119 @@ def test_one_hanging_call_costs_its_own_response_only(
     assert [line[:48] for line in messages(caplog)][-1:] == ["Timeout waiting for OpenAI API result for reques"]
 
 
-def test_judging_that_fails_on_the_server_is_done_from_here(server: WireServer, chat_api: ChatApi) -> None:
-    server.outcome = lambda item: failed("api_refused", base=item["base_score"])
+@pytest.fixture
+def two_ways(server: WireServer, chat_api: ChatApi) -> dict[str, Any]:
+    """The config of a manager that may ask the same API through the server and from here."""
     server.lists["profiles"] = [{"name": "main", "host": chat_api.url.split("/")[2], "models": ["deepseek-v3"]}]
-    reward = manager(server.url, api_endpoint=chat_api.url, api_key="sk-1")
-    got = rows(reward(make_data(RESPONSES, UIDS, TRUTHS), return_dict=True))
+    return {"url": server.url, "api_endpoint": chat_api.url, "api_key": "sk-1"}
+
+
+def scored(item: dict[str, Any]) -> float:
+    """As `right_or_wrong` has it: the base score that came along, or that the server's scorers find."""
+    return float(item.get("base_score", item["response"].startswith(item.get("reference", "?"))))
+
+
+def unheard(item: dict[str, Any]) -> dict[str, Any]:
+    """The API is away for the server; what has a base score of 0 needs no judge."""
+    base = scored(item)
+    return failed("api_unavailable", base=base) if base else succeeded(base, base=base)
+
+
+#: The two origins of base scores: a function of the trainer's, and scorers of the server.
+BASES = pytest.mark.parametrize(
+    "base", [{"compute_score": right_or_wrong}, {"compute_score": None, "scorers": ["prefix"]}]
+)
+
+
+@BASES
+def test_what_fails_on_the_server_is_judged_from_here(
+    server: WireServer,
+    chat_api: ChatApi,
+    two_ways: dict[str, Any],
+    base: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server.outcome = unheard
+    data = make_data(RESPONSES, UIDS, TRUTHS)
+    result = manager(**two_ways, **base, reward_coefficient=0.1)(data, return_dict=True)
+    got = rows(result)
+    assert [row["original_score"] for row in got] == [1.0, 1.0, 0.0, 1.0, 1.0]
     assert [row["openai_quality_reward"] for row in got] == [8.0, 8.0, 0.0, 8.0, 8.0]
+    assert [row["median_length"] for row in got] == [4.0, 15.0, 4.0, 15.0, 4.0], "all of them count"
+    third = (1 / 3 - 0.3) / 0.2
+    expected = [1.8, 1.8 - third, 0.0, 1.8 - third, 0.8]
+    assert [row["reward"] for row in got] == pytest.approx(expected)
+    assert last_token_rewards(result["reward_tensor"], data) == pytest.approx(expected)
     assert all(row["valid"] for row in got)
+    assert [seen.headers["authorization"] for seen in chat_api.seen] == ["Bearer sk-1"] * 4
+    (warning,) = [line for line in messages(caplog) if "synchronously" in line]
+    assert "4 responses (api_unavailable: It was asked to fail.)" in warning
+
+
+@BASES
+def test_only_what_the_server_could_not_have_judged_is_asked_again(
+    server: WireServer, chat_api: ChatApi, two_ways: dict[str, Any], base: dict[str, Any]
+) -> None:
+    outcomes = {
+        "Y1": lambda: succeeded(4.0, base=1.0, judge=3.0),
+        "Y2": lambda: failed("api_timeout", base=1.0),
+        "Y3": lambda: failed("verdict_missing", base=1.0),
+        "Y4": lambda: failed("api_refused", base=1.0),
+    }
+    server.outcome = lambda item: outcomes[item["response"]]()
+    got = rows(manager(**two_ways, **base)(make_data(list(outcomes), ["A"] * 4, ["Y"] * 4), return_dict=True))
+    assert [row["openai_quality_reward"] for row in got] == [3.0, 8.0, 0.0, 8.0]
+    assert [row["valid"] for row in got] == [True, True, False, True]
+    assert [row["reward"] for row in got] == [4.0, 9.0, 1.0, 9.0]
+    assert len(chat_api.seen) == 2
+
+
+def test_a_verdict_is_not_asked_for_where_the_scorers_failed(
+    server: WireServer, chat_api: ChatApi, two_ways: dict[str, Any]
+) -> None:
+    server.outcome = lambda item: failed("reference_missing") if item["id"] == "0" else unheard(item)
+    reward = manager(**two_ways, compute_score=None, scorers=["prefix"])
+    got = rows(reward(make_data(["Yg", "Yb"], ["A", "A"], ["Y", "Y"]), return_dict=True))
+    assert [(row["reward"], row["valid"]) for row in got] == [(0.0, False), (9.0, True)]
+    assert len(chat_api.seen) == 1
+
+
+@BASES
+def test_a_call_from_here_has_the_time_that_is_left(
+    server: WireServer,
+    chat_api: ChatApi,
+    two_ways: dict[str, Any],
+    base: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server.outcome = unheard
+    chat_api.fault = lambda body: Fault(hang_s=60) if "Yhang" in body["messages"][-1]["content"] else None
+    reward = manager(**two_ways, **base, timeout_seconds=4.0)
+    got = rows(reward(make_data(["Yhang", "Y...."], ["A"] * 2, ["Y"] * 2), return_dict=True))
+    assert [(row["original_score"], row["openai_quality_reward"], row["valid"]) for row in got] == [
+        (1.0, 0.0, False), (1.0, 8.0, True),
+    ]  # fmt: skip
+    assert got[0]["reward"] == 1.0
+    assert re.fullmatch(r"Timeout waiting for OpenAI API result for request [0-9a-f]{16}", messages(caplog)[-1])
+    assert not [line for line in messages(caplog) if line.startswith("No verdict")]
+
+
+@BASES
+def test_without_a_key_what_fails_on_the_server_is_not_valid(
+    server: WireServer,
+    chat_api: ChatApi,
+    two_ways: dict[str, Any],
+    base: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server.outcome = unheard
+    got = rows(manager(**two_ways | base | {"api_key": ""})(make_data(RESPONSES, UIDS, TRUTHS), return_dict=True))
+    assert [row["original_score"] for row in got] == [1.0, 1.0, 0.0, 1.0, 1.0]
+    assert [row["openai_quality_reward"] for row in got] == [0.0] * 5
+    assert [row["valid"] for row in got] == [False, False, True, False, False]
+    assert not chat_api.seen
+    assert "there is no api_key" in caplog.text
+    assert messages(caplog)[-1] == "No verdict for responses 0, 1, 3, 4: api_unavailable: It was asked to fail."
 
 
 def test_without_server_and_key_judging_is_skipped(caplog: pytest.LogCaptureFixture) -> None:

@@ -39,13 +39,15 @@ class JudgedBatch:
         num_examine: int,
     ) -> None:
         """`base` is None where the server finds the base scores."""
-        self._config, self._samples, self._base = config, samples, base
+        self._config, self._samples = config, samples
+        self._finds_base, self._extra = base is None, base.extra if base else {}
+        self._bases: list[float | None] = list(base.scores) if base else [None] * len(samples)
         self._responses, self._num_examine = responses, num_examine
         self._deadline = time.monotonic() + config.timeout_seconds
         self._questions = {each.index: each for each in self._asked()}
         self._answers: dict[int, Answer] = {}
         self._judge: Stoppable | None = None
-        self._stopped = self._skipped = self._failed = False
+        self._stopped = False
         self._error: BaseException | None = None
         self._over = threading.Event()
         self._lock = threading.Lock()
@@ -87,15 +89,14 @@ class JudgedBatch:
     def _asked(self) -> list[Question]:
         """The responses that have to go somewhere: to the judge, or to the server's scorers first."""
         asked = []
-        for index, sample in enumerate(self._samples):
-            base = None if self._base is None else self._base.scores[index]
-            if self._base is not None and (
+        for index, (sample, base) in enumerate(zip(self._samples, self._bases)):
+            if not self._finds_base and (
                 not self._config.enable_openai_reward
                 or base is None
                 or (base == 0 and not self._config.judge_zero_scores)
             ):
                 continue
-            reference = as_reference(sample.ground_truth) if self._base is None else None
+            reference = as_reference(sample.ground_truth) if self._finds_base else None
             asked.append(Question(index, sample.prompt, sample.response, reference, sample.group, base))
         return asked
 
@@ -109,35 +110,36 @@ class JudgedBatch:
             self._over.set()
 
     def _ask(self, workers: JudgeWorkers) -> None:
+        reason: AssayError | str
         try:
             self._through_the_server(workers.profile() if self._config.enable_openai_reward else None)
-            return
+            left = self._unheard()
+            reason = self._answers[left[0].index].error if left else ""
         except ProfileMissing:
             raise
         except AssayError as error:
-            if self._base is None:
+            if self._finds_base:
                 raise
-            reason = error
-        if self._stopped or time.monotonic() >= self._deadline:
+            left, reason = list(self._questions.values()), error
+        if not left or self._stopped or time.monotonic() >= self._deadline:
             return
-        if not (self._config.api_key and self._config.api_endpoint):
-            if isinstance(reason, (InvalidRequest, Unauthorized)):  # a mistake: it does not pass by itself
-                raise reason
-            log.warning(
-                "The Assay server cannot judge (%s), and there is no api_key with an api_endpoint to call: "
-                "OpenAI quality evaluation is skipped",
-                reason,
-            )
-            self._failed = workers.were_reached
-            self._skipped = not self._failed
+        if self._config.api_key and self._config.api_endpoint:
+            self._directly(left, reason)
             return
-        place = host_of(self._config.api_endpoint)
-        log.warning("The Assay server cannot judge (%s): calling %s synchronously instead", reason, place)
-        self._directly()
+        if isinstance(reason, (InvalidRequest, Unauthorized)):  # a mistake: it does not pass by itself
+            raise reason
+        log.warning(
+            "The Assay server cannot judge %d responses (%s), and there is no api_key with an api_endpoint to call: "
+            "OpenAI quality evaluation is skipped",
+            len(left),
+            reason,
+        )
+        for question in left:
+            self._answers.setdefault(question.index, Answer(error=str(reason) if workers.were_reached else ""))
 
     def _through_the_server(self, profile: JudgeProfile | None) -> None:
         questions = list(self._questions.values())
-        judge = self._judge = ServerJudge(self._config, finds_base=self._base is None)
+        judge = self._judge = ServerJudge(self._config, self._finds_base)
         if self._stopped:  # while the profile was looked for, when there was no judge to be told
             return
         if profile is None:
@@ -148,12 +150,31 @@ class JudgedBatch:
         answered = sum(not answer.error for answer in self._answers.values())
         log.info("Completed asynchronous OpenAI quality evaluation for %d responses", answered)
 
-    def _directly(self) -> None:
+    def _unheard(self) -> list[Question]:
+        """What the server could not have judged. Without a base score there is nothing that a verdict would add to."""
+        return [
+            self._questions[index]
+            for index, answer in self._answers.items()
+            if answer.unheard and self._bases[index] is not None
+        ]
+
+    def _directly(self, questions: Sequence[Question], reason: object) -> None:
+        place = host_of(self._config.api_endpoint)
+        log.warning(
+            "The Assay server cannot judge %d responses (%s): calling %s synchronously instead",
+            len(questions),
+            reason,
+            place,
+        )
+        for question in questions:
+            self._answers.pop(question.index, None)  # what has none in the end was not judged in time
         judge = self._judge = DirectJudge(self._config)
         if not self._stopped:
-            judge.judge(list(self._questions.values()), self._deadline, self._keep, Progress(len(self._questions)))
+            judge.judge(questions, self._deadline, self._keep, Progress(len(questions)))
 
     def _keep(self, index: int, answer: Answer) -> None:
+        if self._bases[index] is None:
+            self._bases[index] = answer.base_score
         self._answers[index] = answer
 
     # --- rewards ---
@@ -162,14 +183,14 @@ class JudgedBatch:
         answers = dict(self._answers)  # the thread may still be at it
         self._tell(answers)
         parts = [self._part(index, sample, answers.get(index)) for index, sample in enumerate(self._samples)]
-        extra = {**(self._base.extra if self._base else {}), **compose(self._config, parts)}
+        extra = {**self._extra, **compose(self._config, parts)}
         self._print_some(extra)
         tensor = reward_tensor(self._responses, extra["response_length"], extra["reward"])
         return {"reward_tensor": tensor, "reward_extra_info": extra}
 
     def _part(self, index: int, sample: Sample, answer: Answer | None) -> Part:
-        base = self._base.scores[index] if self._base else answer.base_score if answer else None
-        if index not in self._questions or self._skipped:
+        base = self._bases[index]
+        if index not in self._questions:
             return Part(sample.group, sample.length, base)
         valid = answer is not None and not answer.error
         judged = answer.judge_score if answer and answer.judge_score is not None else 0.0
@@ -177,14 +198,15 @@ class JudgedBatch:
 
     def _tell(self, answers: dict[int, Answer]) -> None:
         """Why some have no verdict."""
-        if self._skipped or self._failed:
-            return
+        without: dict[str, list[int]] = {}
         for index, question in self._questions.items():
             answer = answers.get(index)
             if (answer is None and not self._stopped) or (answer is not None and answer.error == LATE):
                 log.warning("Timeout waiting for OpenAI API result for request %s", question.request_hash(self._config))
             elif answer is not None and answer.error:
-                log.warning("Response %d has no verdict: %s", index, answer.error)
+                without.setdefault(answer.error, []).append(index)
+        for error, indices in without.items():
+            log.warning("No verdict for responses %s: %s", ", ".join(map(str, indices)), error)
 
     def _print_some(self, extra: dict[str, list[Any]]) -> None:
         printed: dict[Any, int] = {}

@@ -3,7 +3,7 @@
     reward = base + judge_score * reward_coefficient - penalty_scale * penalty
 
 `submit` returns at once: judging goes on in the server's workers while the trainer computes, and `collect` brings it
-in. When the server cannot be used, the chat API is called from here. What could not be judged in time keeps its base
+in. What the server cannot have judged is asked of the chat API from here. What has no verdict in time keeps its base
 score and penalty and is not `valid`.
 """
 

@@ -46,6 +46,8 @@ class Answer:
     """What the server's scorers found."""
     error: str = ""
     """Why there is no score though there should be one."""
+    unheard: bool = False
+    """Whether the judge itself gave no answer: asked in another way, it may."""
 
 
 def as_reference(value: Any) -> Any:

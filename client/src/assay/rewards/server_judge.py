@@ -33,10 +33,6 @@ Keep = Callable[[int, Answer], None]
 Report = Callable[[int], None]
 
 
-class JudgingFailed(AssayError):
-    """No response could be judged through the server."""
-
-
 class ServerJudge:
     def __init__(self, config: LengthPenaltyConfig, finds_base: bool = False) -> None:
         """`finds_base`: base scores are the server's scorers' to find, and not given."""
@@ -53,7 +49,7 @@ class ServerJudge:
     ) -> None:
         """Hands every answer to `keep`, until the deadline. Without a profile only the scorers run.
 
-        Raises AssayError when the server cannot do it, JudgingFailed when it could not have one of them judged.
+        Raises AssayError when the server cannot do it.
         """
         with self._client(REACHING) as client:
             job = client.submit(
@@ -72,9 +68,6 @@ class ServerJudge:
             rows = self._rows(job, deadline, report)
             if self._finds_base and profile and not self._stopped:
                 self._keep_bases(client, questions, rows, keep)
-        if not self._finds_base and len(rows) == len(questions) and all(_is_outage(row) for row in rows):
-            error = rows[0].error
-            raise JudgingFailed(f"The server could have nothing judged: {error.message if error else rows[0].status}")
         for row in rows:
             keep(questions[row.index].index, _answer(row))
 
@@ -149,8 +142,5 @@ def _item(question: Question) -> Mapping[str, Any]:
 def _answer(row: Row) -> Answer:
     error = f"{row.error.type}: {row.error.message}" if row.error else "" if row.valid else row.status
     base = row.parts.get("base", row.score if row.valid else None)  # scorers alone: their score is the base
-    return Answer(row.parts.get("judge") if row.valid else None, base, error)
-
-
-def _is_outage(row: Row) -> bool:
-    return not row.valid and (row.error is None or row.error.type not in _ANSWERED)
+    unheard = not row.valid and (row.error is None or row.error.type not in _ANSWERED)
+    return Answer(row.parts.get("judge") if row.valid else None, base, error, unheard)
