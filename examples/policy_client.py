@@ -25,7 +25,7 @@ def call(url: str, path: str, body: object = None) -> bytes:
         with urlopen(request, timeout=1800) as reply:  # episodes take long
             return bytes(reply.read())
     except HTTPError as error:
-        raise SystemExit(f"{url}{path} refuses ({error.code}): {error.read().decode(errors='replace')}") from error
+        raise SystemExit(f"{url}{path} refuses: {json.loads(error.read()).get('detail')} [{error.code}]") from error
     except URLError as error:
         raise SystemExit(f"{url} does not answer ({error.reason}): is it up, and is --url right?") from error
 

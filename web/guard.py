@@ -11,7 +11,7 @@ from web.tokens import Token
 #: What load balancers and containers ask without a token.
 OPEN = ("/health", "/ready")
 #: What trainers call that cannot set a header: these take the token in the query too.
-TRAINERS = ("/get_reward", "/rm", "/verify", "/score")
+TRAINERS = ("/get_reward", "/rm", "/verify", "/score", "/pool_status")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 #: Seconds a client may take to send or accept the next bytes.
 CLIENT_TIMEOUT_S = 60.0

@@ -64,8 +64,9 @@ def _understood(spec: dict[str, JsonValue]) -> ScoreSpec:
 
 
 @blueprint.get("/pool_status")
-@described("The policy servers: which are connected, busy, broken.", {200: PoolStatus})
+@described("The policy servers: which are connected, busy, broken.", {200: PoolStatus}, query=TokenQuery, errors=(400,))
 def status() -> Response:
+    read_query(TokenQuery)
     return answer(pool_status(_servers()))
 
 

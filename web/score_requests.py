@@ -6,7 +6,7 @@ The body is read loosely, as that server read it: fields that mean nothing here 
 
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, GetJsonSchemaHandler, JsonValue, model_validator
+from pydantic import ConfigDict, Field, GetJsonSchemaHandler, JsonValue, ValidationError, model_validator
 from pydantic_core import CoreSchema
 
 from config.rewards import Rewards
@@ -16,6 +16,7 @@ from tasks.errors import InvalidRequest
 from tasks.jobs.model import Fill
 from tasks.scoring.model import ScoreSpec
 from tasks.scoring.policy import MOST_IN_FLIGHT, Repeats
+from web.description import invalid
 from web.samples import REFERENCE_FIELDS, Item, Loose
 
 #: Where a response that is an object has its text, best first.
@@ -79,9 +80,10 @@ class ScoreOptions(_Optional):
 
 
 class Meta(Loose):
-    """What belongs to one response."""
+    """The task that a response is an instruction for. Read for policies only: what belongs to a text may have fields of
+    the same names that say something else (`task_id` of many datasets is a text)."""
 
-    model_config = ConfigDict(strict=True, extra="allow")
+    model_config = ConfigDict(strict=True)
 
     original_instruction: str | None = None
     suite: Suite | None = None
@@ -94,7 +96,11 @@ class Meta(Loose):
 
 class ScoreRequest(Loose):
     responses: list[JsonValue] = Field(min_length=1, description="Instructions: texts, or objects that hold one.")
-    metas: list[Meta | None] | None = Field(None, description="What belongs to each response, in order.")
+    metas: list[dict[str, JsonValue] | None] | None = Field(
+        None,
+        description="What belongs to each response, in order: `original_instruction`, `suite`, `task_id`, `seed`, "
+        "`init_state_id`; of a text its prompt and its reference.",
+    )
     reward_function_kwargs: ScoreOptions | None = None
 
     @property
@@ -146,9 +152,9 @@ class ScoreRequest(Loose):
             )
         padded = [*metas, *[None] * (len(self.responses) - len(metas))]
         pairs = zip(self.responses, padded, strict=True)
-        return [self._item(spec, index, response, meta or Meta()) for index, (response, meta) in enumerate(pairs)]
+        return [self._item(spec, index, response, meta or {}) for index, (response, meta) in enumerate(pairs)]
 
-    def _item(self, spec: ScoreSpec, index: int, response: JsonValue, meta: Meta) -> Item:
+    def _item(self, spec: ScoreSpec, index: int, response: JsonValue, fields: dict[str, JsonValue]) -> Item:
         text = text_of(response)
         if text is None:
             raise InvalidRequest(
@@ -156,12 +162,16 @@ class ScoreRequest(Loose):
                 field=f"responses[{index}]",
             )
         if spec.policy is None:
-            fields = meta.model_extra or {}
             reference = next((fields[name] for name in REFERENCE_FIELDS if fields.get(name) is not None), None)
-            prompt = meta.original_instruction if meta.original_instruction is not None else fields.get("prompt")
+            given = fields.get("original_instruction")
+            prompt = fields.get("prompt") if given is None else given
             return {
                 "prompt": prompt, "response": text, "reference": reference, "group_id": fields.get("group_id"),
             }  # fmt: skip
+        try:
+            meta = Meta.model_validate(fields)
+        except ValidationError as error:
+            raise invalid(error, f"metas[{index}]") from error
         task = {
             "suite": meta.suite or meta.task_suite_name or meta.suite_name,
             "task_id": meta.task_id,

@@ -79,6 +79,13 @@ def test_a_token_may_be_the_user_part_of_a_url(guarded: Api, secret: str) -> Non
         assert is_problem(guarded.client.get("/v1/jobs", headers=headers), 401)
 
 
+def test_the_pi0_reward_servers_clients_may_have_the_token_in_the_query(guarded: Api, secret: str) -> None:
+    assert guarded.client.get(f"/pool_status?token={secret}").status_code == 200
+    assert is_problem(guarded.client.post(f"/score?token={secret}", json={}), 400, "responses")
+    assert is_problem(guarded.client.get("/pool_status?token=wrong"), 401)
+    assert is_problem(guarded.client.get(f"/pool_status?token={secret}&x=1"), 400, "x")
+
+
 def test_only_what_trainers_call_takes_the_token_in_the_query(guarded: Api, secret: str) -> None:
     for path in ("/get_reward", "/rm", "/verify"):
         assert is_problem(guarded.client.post(f"{path}?token={secret}", json={}), 422, "reward")

@@ -16,7 +16,7 @@ from assay.cli import exits
 from assay.cli.main import main
 
 from tests.conftest import ROOT
-from tests.programs import wait_until
+from tests.programs import PATIENCE_S, wait_until
 from tests.wire_server import WireServer
 
 ITEMS = [{"id": f"item-{n}", "x": n % 4, "fail": n == 3} for n in range(20)]
@@ -111,6 +111,24 @@ def test_status_watch_cancel_and_retry(server: WireServer, capsys: pytest.Captur
     assert main(["watch", "job-1"]) == exits.FAILED
     assert main(["retry", "job-0", "--json"]) == exits.OK
     assert json.loads(capsys.readouterr().out.splitlines()[-1])[0]["retried"] == 1
+
+
+def test_what_is_no_file_is_written_to_and_never_replaced(server: WireServer, tmp_path: Path) -> None:
+    server.submit("simulated", ITEMS, "")
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(tmp_path / "rows.jsonl")
+    (tmp_path / "rows.jsonl").touch()
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+    reader.start()
+    assert main(["results", "job-0", "-o", str(pipe)]) == exits.FAILED
+    assert pipe.is_fifo()
+    reader.join(PATIENCE_S)
+    assert [row["index"] for row in lines(read[0])] == list(range(20))
+    assert main(["results", "job-0", "-o", str(link)]) == exits.FAILED
+    assert link.is_symlink()
+    assert (tmp_path / "rows.jsonl").read_text() == read[0]
 
 
 def test_results_go_to_a_file_that_is_whole_or_not_there_and_are_resumed(

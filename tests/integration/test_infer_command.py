@@ -209,6 +209,7 @@ def test_a_terminal_shows_a_line_for_each_worker(server: InferenceWire) -> None:
         (["--contexts_file", "empty.jsonl", "--output_file", "o"], "empty.jsonl: the file is empty"),
         (["--contexts_file", "contexts.jsonl", "--output_file", "no/where"], "no/where: there is no folder no"),
         (["--contexts_file", "contexts.jsonl", "--output_file", "."], ".: is a folder"),
+        (["--contexts_file", "contexts.jsonl", "--output_file", "pipe"], "pipe: is no file, and would be replaced"),
         (["--contexts_file", "contexts.jsonl", "--output_file", "contexts.jsonl"], "read and written at the same time"),
         (
             ["--contexts_file", "contexts.jsonl", "--output_file", "o", "--statistics_file", "x/y"],
@@ -226,6 +227,7 @@ def test_a_bad_path_is_one_sentence_before_any_work(
 ) -> None:
     write("contexts.jsonl", contexts(1))
     Path("empty.jsonl").touch()
+    os.mkfifo("pipe")
     Path("packed.zst").write_bytes(b"(packed)")
     assert main(["infer", *argv]) == exits.USAGE
     line = capsys.readouterr().err

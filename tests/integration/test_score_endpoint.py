@@ -95,7 +95,7 @@ def test_an_episode_that_could_not_run_is_null_with_its_reason_or_what_was_asked
 def test_the_same_endpoint_serves_text_rewards(api: Api, fleet: Fleet) -> None:
     body = {
         "responses": ["It is 5.", "6"],
-        "metas": [{"answer": "5"}, {"answer": "5"}],
+        "metas": [{"answer": "5", "task_id": "GSM8K/1", "seed": None}, {"answer": "5", "suite": 3}],
         "reward_function_kwargs": {"scorer": "numeric_match"},
     }
     with working(fleet.hire("cpu")):

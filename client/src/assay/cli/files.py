@@ -38,8 +38,16 @@ def encode(row: Row) -> bytes:
 def save(job: Job, path: str, see: Callable[[Row], None]) -> None:
     """Write all rows of an ended job beside `path`, then rename.
 
-    Started again after a break, it goes on behind the last row it has; `see` is told of all of them.
+    Started again after a break, it goes on behind the last row it has; `see` is told of all of them. A device or a pipe
+    is written to as it is: renamed over, /dev/null would be a file from then on, for everybody.
     """
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "wb") as device:
+            for row in job.results():
+                device.write(encode(row))
+                see(row)
+        return
+    path = os.path.realpath(path)  # a link stays one
     # The epoch is in the name because a retry gives some items another outcome.
     part = f"{path}.{job.id}.{job.view.epoch}.part"
     with open(part, "a+b") as file:

@@ -184,6 +184,8 @@ def require_writable(path: str, *others: str) -> None:
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path):
         raise ValueError(f"{path}: is a folder")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError(f"{path}: is no file, and would be replaced by one")
     if not os.path.isdir(folder):
         raise ValueError(f"{path}: there is no folder {folder}")
     if not os.access(path if os.path.exists(path) else folder, os.W_OK):

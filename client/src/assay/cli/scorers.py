@@ -21,7 +21,7 @@ def parse(text: str) -> dict[str, Any]:
     for pair in pairs:
         option, equals, value = pair.partition("=")
         if not option or not equals:
-            raise ValueError(f"{pair!r} is not option=value")
+            raise ValueError(f"{pair!r} is not option=value; a scorer whose values have colons is given as JSON")
         options[option.strip()] = _value(value)
     if not name.strip():
         raise ValueError("a scorer needs a name")
