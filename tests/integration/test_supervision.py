@@ -52,8 +52,13 @@ time.sleep(600)
     supervisor.start(python("deaf", code))
     wait_until(lambda: pids.exists() and pids.read_text().endswith("\n"), "the child writes its pids")
     supervisor.shutdown()
-    for pid in map(int, pids.read_text().split()):
-        assert not psutil.pid_exists(pid) or not is_alive(psutil.Process(pid))
+    own, below = map(int, pids.read_text().split())
+    assert is_gone(own)
+    wait_until(lambda: is_gone(below), "the kernel has done with it, which nobody waits for")
+
+
+def is_gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or not is_alive(psutil.Process(pid))
 
 
 def test_what_others_call_is_told_to_stop_when_they_have_ended(tmp_path: Path) -> None:
