@@ -330,6 +330,24 @@ def token_usage(name: str, day: str) -> str:
     return f"assay:token:{name}:usage:{day}"
 
 
+# --- rollouts; all of these go with their job, or 30 days after they were last used -----------------------------------
+
+
+def rollout_versions(rollout: str) -> str:
+    """Hash: which weights the devices of a rollout are to hold, and how the last sync went."""
+    return f"assay:rollout:{rollout}:versions"
+
+
+def rollout_devices(rollout: str) -> str:
+    """Hash: device worker -> JSON: the weights it confirmed last, and whether it follows, is awaited or has left."""
+    return f"assay:rollout:{rollout}:devices"
+
+
+def rollout_left(rollout: str) -> str:
+    """Set: queues of devices that could not follow, which get no work of this rollout."""
+    return f"assay:rollout:{rollout}:left"
+
+
 # --- who asks ---------------------------------------------------------------------------------------------------------
 
 

@@ -28,9 +28,12 @@ class ModelRef:
     """The GGUF file in the directory, when it has several."""
     dtype: Dtype = "auto"
     """`auto`: half precision on a GPU, `float32` on a CPU."""
+    copy: str = ""
+    """A copy of its own, whose weights may be changed without those of others: a rollout's id."""
 
     def __str__(self) -> str:
-        return self.name + (f"@{self.revision[:12]}" if self.revision else "")
+        revision = f"@{self.revision[:12]}" if self.revision else ""
+        return self.name + revision + (f"#{self.copy}" if self.copy else "")
 
 
 @dataclass(frozen=True, slots=True)
