@@ -97,7 +97,7 @@ class Follower:
 
     def _take(self, version: Version, config: SyncConfig) -> bool:
         """Whether this device follows now; not when the version is no longer wanted."""
-        began = time.monotonic()
+        began = self._reading.began if self._reading else time.monotonic()
         reason = ""
         for attempt in range(config.max_sync_retries):
             if attempt:
@@ -140,6 +140,7 @@ class _Reading:
 
     def __init__(self, engine: Engine, version: Version) -> None:
         self.version = version
+        self.began = time.monotonic()
         self._engine = engine
         self._found: Weights | Exception | None = None
         self._thread = Thread(target=self._run, name="weights", daemon=True)

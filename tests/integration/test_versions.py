@@ -128,6 +128,18 @@ def test_word_of_a_version_that_is_over_counts_for_nothing(versions: Versions) -
     assert {each.state for each in versions.status("r").devices.values()} == {"awaited"}
 
 
+def test_a_roll_back_goes_to_what_somebody_has_though_not_all_had_it(versions: Versions) -> None:
+    """A trainer that is faster than its devices announces the next version while the last one is on its way."""
+    first = announce(versions, 1, owned=True)
+    versions.confirm("r", A, first, 0.1)
+    failing = announce(versions, 2, owned=True)
+    for device in (A, B):
+        versions.fail("r", device, failing, "broken")
+    assert versions.current("r") == first
+    assert versions.sweep("r") == ["file:///w2"]
+    assert versions.status("r").devices[A].state == "following"
+
+
 def test_versions_only_grow_and_saying_it_twice_is_saying_it_once(versions: Versions) -> None:
     version = announce(versions, 4)
     assert announce(versions, 4) == version

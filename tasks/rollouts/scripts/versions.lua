@@ -82,6 +82,21 @@ local function settle()
   end_sync('synced', '')
 end
 
+-- A version that comes before the last one is settled takes its place. If somebody has that one, it is what a roll-back goes to.
+local function supersede()
+  local target, safe = get('target'), get('safe')
+  if target == safe then return end
+  local serial = cjson.decode(target).serial
+  for _, device in ipairs(names()) do
+    if read(device).serial == serial then
+      outdate(safe)
+      set('safe', target)
+      return
+    end
+  end
+  outdate(target)
+end
+
 local function open()
   if redis.call('EXISTS', hash) == 1 then return end
   local first = cjson.encode({number = 0, serial = 0, uri = '', sha256 = '', owned = ''})
@@ -99,7 +114,7 @@ elseif action == 'announce' then
   if held.number == number and held.uri == ARGV[4] and held.sha256 == ARGV[5] then said = 'again'
   elseif number <= held.number then said = 'stale'
   else
-    if get('target') ~= get('safe') then outdate(get('target')) end
+    supersede()
     serial = redis.call('HINCRBY', hash, 'serial', 1)
     set('target', cjson.encode({number = number, serial = serial, uri = ARGV[4], sha256 = ARGV[5], owned = ARGV[6]}),
       'state', 'syncing', 'reason', '', 'announced_at', stamp(now), 'tries', ARGV[7], 'timeout_s', ARGV[8], 'delay_s', ARGV[9])
