@@ -19,7 +19,7 @@ from tasks.rollouts.versions import SyncConfig, Version, Versions
 log = logging.getLogger(__name__)
 
 #: Seconds between two looks at whether there is a new version.
-LOOK_S = 0.05
+LOOK_S = 0.01
 #: Seconds between two words to the others while answers end with the old weights.
 HEAR_S = 1.0
 
