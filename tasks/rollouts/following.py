@@ -43,28 +43,31 @@ class Follower:
         self._engine = engine
         self._model = model
         self._serial: int | None = None
+        self._is_due = False
         self._reading: _Reading | None = None
         self._looked_at = self._heard_at = float("-inf")
 
     def is_due(self) -> bool:
-        """Whether there is a newer version and its files are read, or cannot be."""
+        """Whether there is a newer version and its files are read, or cannot be. Once it is, it stays so until it is
+        taken: while answers end with the old weights no others may begin."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_S:
-            return False
+            return self._is_due
         self._looked_at = now
         try:
             serial = self._versions.serial(self._rollout)
             if serial == self._serial:
+                self._is_due = False
                 return False
             if not self._reading or self._reading.version.serial != serial:
                 self._reading = _Reading(self._engine, self._versions.current(self._rollout))
             if now - self._heard_at > HEAR_S:
                 self._heard_at = now
                 self._versions.hear(self._rollout, self._device, self._reading.version)
+            self._is_due = not self._reading.is_under_way
         except RedisError as error:  # what is known goes on to hold
             log.debug("cannot tell whether there are new weights: %s", error)
-            return False
-        return not self._reading.is_under_way
+        return self._is_due
 
     def renew(self) -> None:
         """Hold the version that the rollout is at. Raises CannotFollow when all tries have failed."""
@@ -73,6 +76,8 @@ class Follower:
             version = status.version
             try:
                 is_held = self._holds(version)
+            except CannotFollow:
+                raise
             except AssayError as error:  # the model itself cannot be loaded
                 self._fail(version, str(error))
                 raise
@@ -83,7 +88,7 @@ class Follower:
                     continue
             elif not self._take(version, status.config):
                 continue
-            self._serial = version.serial
+            self._serial, self._is_due = version.serial, False
             return
 
     def _holds(self, version: Version) -> bool:
@@ -92,6 +97,9 @@ class Follower:
             return name == version.name
         if name.startswith(f"{self._rollout}:"):  # all others were taken back
             self._engine.drop(self._model)
+            if self._serial is not None:  # a run that goes on holds what was dropped
+                self._serial = None
+                raise CannotFollow(f"{self._device} goes back to the model as it was: its version was taken back.")
             self._engine.version(self._model)
         return True
 

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Event
 
 import pytest
 from redis import Redis
@@ -115,7 +116,8 @@ def test_a_running_generation_follows_without_being_asked(
         if given and versions.status("r").state == "synced":
             room = min(room, last.pop()) if last else 0  # a few more, with the new weights
         given.extend([1] * room)
-        return [GenerateRequest(f"prompt {len(given)}", Sampling(max_new_tokens=30), logprobs=True)] * room
+        lengths = [20 + 7 * at % 23 for at in range(room)]  # some end while others go on
+        return [GenerateRequest(f"prompt {len(given)}", Sampling(max_new_tokens=each)) for each in lengths]
 
     found = engine.generate(model_of(folders), [], more=more, renewal=here)
     answers = [answer for answer in found if isinstance(answer, Generated)]
@@ -170,8 +172,27 @@ def test_weights_that_were_taken_back_are_not_kept(versions: Versions, engine: E
     engine.swap(model_of(folders), engine.read(version.uri), version.name)
     versions.fail("r", HERE, version, "given up")
     assert versions.current("r").number == 0
+    with pytest.raises(CannotFollow, match="goes back to the model as it was"):
+        here.renew()  # a run would go on with what it holds
     here.renew()
     assert engine.version(model_of(folders)) == base
+
+
+def test_a_reading_that_hangs_is_given_up_after_its_time(
+    state: Redis, engine: Engine, folders: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = Versions(state)
+    versions.open("r", model_of(folders), SyncConfig(max_sync_retries=2, sync_timeout=0.1, sync_retry_delay=0.0))
+    over = Event()
+    monkeypatch.setattr(engine, "read", lambda *_: over.wait(60))
+    announce(versions, folders, 1)
+    try:
+        follower(versions, engine, folders).renew()
+    finally:
+        over.set()
+    status = versions.status("r")
+    assert (status.state, status.version.number) == ("rolled_back", 0)
+    assert "was not read within 0.1 s" in status.reason
 
 
 def test_a_device_without_the_model_says_so_and_leaves(versions: Versions, engine: Engine, folders: list[Path]) -> None:

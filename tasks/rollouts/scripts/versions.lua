@@ -11,7 +11,8 @@
 -- Keeps: a version that nobody could take is taken back, and the last one that somebody took is in force again; a device that did
 -- not follow the others is in the set of those that left, and gets no work, until it follows or another version is announced.
 local rollout, action = ARGV[1], ARGV[2]
-local KEPT_S = 30 * 86400
+-- Seconds beyond its try in which a device that was heard of may still say what came of it.
+local KEPT_S, GRACE_S = 30 * 86400, 5
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
 local hash, devices, left = key_rollout_versions(rollout), key_rollout_devices(rollout), key_rollout_left(rollout)
@@ -135,7 +136,7 @@ elseif action == 'hear' or action == 'confirm' or action == 'fail' then
   if tonumber(ARGV[4]) ~= serial then said = 'passed'
   elseif action == 'hear' then
     if entry.state == 'awaited' then
-      entry['until'] = math.max(entry['until'], now + tonumber(get('timeout_s')) + tonumber(get('delay_s')))
+      entry['until'] = math.max(entry['until'], now + tonumber(get('timeout_s')) + tonumber(get('delay_s')) + GRACE_S)
       write(device, entry)
     end
   elseif action == 'confirm' then
