@@ -158,3 +158,22 @@ def test_the_outcomes_that_are_kept_are_short_and_few(fleet: Fleet) -> None:
     rows = fleet.rows(stand.id)
     assert all("token_ids" not in str(row) for row in rows[:10])
     assert fleet.core.state.hlen(keys.job_outcomes(stand.id, "0")) <= KEPT_ITEMS
+
+
+def test_a_pause_holds_while_weights_are_synchronised(fleet: Fleet) -> None:
+    hand = fleet.hire()
+    stand = Stand(fleet, prompts=5, **SIMULATED, max_queue_size=40, max_staleness=3)
+    hand.take()  # and is at it
+    held = stand.rollouts.hold(stand.id, True)
+    assert (held.is_held, held.holds) == (True, False)
+    fleet.core.ledger.reclaim(hand.runner.incarnation, proven=False)
+    assert stand.rollouts.hold(stand.id).holds
+    assert stand.rollouts.announce(stand.id, 1, "file:///w", "").state == "synced"
+    for _ in range(3):
+        fleet.tick()
+        stand.work(hand)
+    assert (stand.told("total_produced"), stand.told("is_paused")) == (0, True)
+    assert stand.rollouts.hold(stand.id).holds
+    assert not stand.rollouts.hold(stand.id, False).is_held
+    stand.work(hand)
+    assert {group["param_version"] for group in stand.groups(stand.get(40))} == {1}
