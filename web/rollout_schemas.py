@@ -5,7 +5,9 @@ from typing import Literal, Self
 from pydantic import Field, JsonValue, StrictInt, model_validator
 
 from config.queues import Priority
+from config.rewards import Rewards
 from tasks.rollouts.model import RolloutSpec
+from tasks.scoring.model import ScoreSpec
 from web.schemas import JobView, Wire
 
 Flag = Literal["true", "false"]
@@ -14,18 +16,24 @@ Flag = Literal["true", "false"]
 class RolloutHead(RolloutSpec):
     """A rollout as a client asks for it, without its prompts."""
 
+    reward_name: str | None = Field(None, description="Instead of `reward`: one of the server's named rewards.")
     priority: Priority = "normal"
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _leaves_the_id_to_us(self) -> Self:
+    def _leaves_to_us_what_is_ours(self) -> Self:
         if self.rollout:
             raise ValueError("`rollout`: is written by the server; leave it out")
+        if self.reward and self.reward_name is not None:
+            raise ValueError("`reward_name`: give this or `reward`, not both")
         return self
 
-    @property
-    def spec(self) -> RolloutSpec:
-        return RolloutSpec.model_construct(**{name: getattr(self, name) for name in RolloutSpec.model_fields})
+    def spec(self, rewards: Rewards) -> RolloutSpec:
+        """Raises UnknownReward."""
+        given = {name: getattr(self, name) for name in RolloutSpec.model_fields}
+        if self.reward_name is not None:
+            given["reward"] = ScoreSpec.model_validate(rewards.get(self.reward_name).spec)
+        return RolloutSpec.model_construct(**given)
 
 
 class RolloutRequest(RolloutHead):

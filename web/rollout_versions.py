@@ -12,7 +12,7 @@ from web.description import described, read_query
 from web.json_bodies import JSON, read_json
 from web.places import Places
 from web.rollout_schemas import SyncView, VersionQuery, VersionRequest
-from web.rollouts import find_rollout, sync_view
+from web.rollouts import find_active, find_rollout, sync_view
 from web.services import services
 from web.waiting import poll
 
@@ -38,7 +38,7 @@ def look(rollout_id: str) -> Response:
 )
 def announce(rollout_id: str) -> Response:
     query, rollouts = read_query(VersionQuery), services().rollouts
-    rollout = find_rollout(rollout_id).id
+    rollout = find_active(rollout_id)
     if request.mimetype == WEIGHTS:
         status = _announce_ours(rollout, *_received(rollout, query))
     else:

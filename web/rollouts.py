@@ -6,7 +6,7 @@ from typing import Any
 
 from flask import Blueprint, Response, request
 
-from tasks.errors import InvalidLine, UnknownJob
+from tasks.errors import Conflict, InvalidLine, UnknownJob
 from tasks.jobs.model import Job
 from tasks.jobs.upload import as_lines
 from tasks.rollouts.rollouts import Held
@@ -33,6 +33,14 @@ def find_rollout(rollout_id: str) -> Job:
     if job.kind != "rollout":
         raise UnknownJob(f"The job {job.id!r} is of kind {job.kind!r}, not a rollout.")
     return job
+
+
+def find_active(rollout_id: str) -> str:
+    """The id of one that is not over."""
+    job = find_rollout(rollout_id)
+    if not job.is_active:
+        raise Conflict(f"The rollout is {job.state}.")
+    return job.id
 
 
 @blueprint.post("")
@@ -82,7 +90,7 @@ def _check(head: RolloutHead, size: int) -> None:
 
 
 def _create(head: RolloutHead, lines: Any, key: str | None, owner: str) -> str:
-    return services().rollouts.create(head.spec, lines, head.metadata, head.priority, key, owner)
+    return services().rollouts.create(head.spec(services().rewards), lines, head.metadata, head.priority, key, owner)
 
 
 @blueprint.get("/<rollout_id>")
@@ -109,20 +117,20 @@ def end(rollout_id: str) -> Response:
     "Generate no more. What is begun is finished and rewarded; with `wait`, the answer comes when it is.",
     {200: Holding},
     query=HoldQuery,
-    errors=(404, 422),
+    errors=(404, 409, 422),
 )
 def pause(rollout_id: str) -> Response:
     return answer(_hold(rollout_id, True, lambda held: held.holds))
 
 
 @blueprint.post("/<rollout_id>/resume")
-@described("Generate again.", {200: Holding}, query=HoldQuery, errors=(404, 422))
+@described("Generate again.", {200: Holding}, query=HoldQuery, errors=(404, 409, 422))
 def resume(rollout_id: str) -> Response:
     return answer(_hold(rollout_id, False, lambda held: not held.is_held))
 
 
 def _hold(rollout_id: str, wish: bool, is_enough: Callable[[Held], bool]) -> dict[str, Any]:
-    wait_s, rollout = read_query(HoldQuery).wait, find_rollout(rollout_id).id
+    wait_s, rollout = read_query(HoldQuery).wait, find_active(rollout_id)
     held = services().rollouts.hold(rollout, wish)
     if not is_enough(held):
         held = poll(lambda _: services().rollouts.hold(rollout), is_enough, wait_s) or held

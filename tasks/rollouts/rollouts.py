@@ -9,7 +9,7 @@ from uuid import uuid4
 from config import keys
 from config.queues import Priority
 from tasks.app import AssayCelery
-from tasks.errors import InvalidRequest, StorageUnavailable, UnknownJob
+from tasks.errors import Conflict, InvalidRequest, StorageUnavailable, UnknownJob
 from tasks.jobs.core import JobCore
 from tasks.jobs.ledger import prelude
 from tasks.jobs.model import JobHead
@@ -101,7 +101,10 @@ class Rollouts:
         return self._core.storage.uri(path), self._core.storage.create(path)
 
     def announce(self, rollout: str, number: int, uri: str, sha256: str, owned: bool = False) -> SyncStatus:
-        """The trainer has this version: devices take it before they generate on. Raises Conflict when it is not new."""
+        """The trainer has this version: devices take it before they generate on. Raises Conflict when it is not new,
+        or there is nothing to take it."""
+        if not self.generates(rollout):
+            raise Conflict("The rollout generates nothing: name your version when you take samples.")
         devices = [worker.queues[0] for worker in self._core.registry.workers() if worker.pool == "device"]
         version = self.versions.announce(rollout, number, uri, sha256, devices, owned=owned)
         if self._field(rollout, "simulated") == "1":  # there is nothing to load

@@ -1,6 +1,7 @@
 """Rollouts over HTTP."""
 
 import hashlib
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -200,3 +201,24 @@ def test_what_is_not_there_is_said(api: Api) -> None:
     job = api.submitted({"x": 1})
     assert is_problem(api.client.get(f"/v1/rollouts/{job}"), 404)
     assert is_problem(api.client.post("/v1/jobs", json={"kind": "rollout", "items": [{"prompt": "a"}]}), 422, "kind")
+
+
+def test_a_named_reward_is_that_of_the_server(fleet: Fleet, tmp_path: Path) -> None:
+    (tmp_path / "rewards.toml").write_text('[rewards.a.spec]\nscorers = [{name = "exact_match"}]\n')
+    fleet.settings = fleet.settings.model_copy(update={"rewards_file": tmp_path / "rewards.toml"})
+    api = Api(fleet)
+    rollout = made(api, reward_name="a").rpartition("/")[2]
+    _, recipes = fleet.core.payloads.read_work((), [rollout])
+    assert recipes[rollout].spec["reward"]["scorers"][0]["name"] == "exact_match"
+    assert is_problem(api.client.post("/v1/rollouts", json={"reward_name": "b"}), 422)
+
+
+def test_what_its_state_forbids_is_said(api: Api) -> None:
+    alone = made(api)
+    weights = {"data": b"w", "content_type": "application/octet-stream"}
+    assert is_problem(api.client.post(f"{alone}/versions?version=1", **weights), 409)
+    over = made(api, **SIMULATED, prompts=PROMPTS)
+    api.client.delete(over)
+    assert is_problem(api.client.post(f"{over}/versions?version=1", **weights), 409)
+    assert is_problem(api.client.post(f"{over}/pause"), 409)
+    assert is_problem(put(api, over, 1), 409)

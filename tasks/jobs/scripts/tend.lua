@@ -6,7 +6,7 @@ for _, job in ipairs(redis.call('SMEMBERS', key_rollouts())) do
     forget_rollout(job)
   else
     give_back_lapsed(job)
-    local touched = tonumber(redis.call('HGET', key_rollout(job), 'touched_at') or now())
-    if is_active(state) and now() - touched > tonumber(ARGV[1]) then end_job(job, 'cancelled', 'idle') else feed(job) end
+    local touched = redis.call('HGET', key_rollout(job), 'touched_at') or redis.call('HGET', key_job(job), 'created_at')
+    if is_active(state) and now() - tonumber(touched) > tonumber(ARGV[1]) then end_job(job, 'cancelled', 'idle') else feed(job) end
   end
 end

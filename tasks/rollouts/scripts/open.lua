@@ -9,6 +9,5 @@ if redis.call('EXISTS', key_rollout(job)) == 0 then
   end
   redis.call('HSET', key_rollout(job), 'version', version, 'first_version', version, 'opened_at', at, 'version_at', at,
     'touched_at', at, unpack(ARGV, 3))
-  redis.call('SADD', key_rollouts(), job)
 end
 return feed(job)
