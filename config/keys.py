@@ -405,7 +405,8 @@ def rollout_devices(rollout: str) -> str:
 
 
 def rollout_left(rollout: str) -> str:
-    """Set: queues of devices that could not follow, which get no work of this rollout."""
+    """Set: queues of devices that could not follow, which get no work of this rollout. Lives a minute: then they may
+    try again."""
     return f"assay:rollout:{rollout}:left"
 
 

@@ -3,6 +3,7 @@
 import pytest
 from redis import Redis
 
+from config import keys
 from tasks.errors import Conflict
 from tasks.inference.engine import ModelRef
 from tasks.rollouts.versions import SyncConfig, Version, Versions, number_of
@@ -171,6 +172,7 @@ def test_files_of_ours_go_when_no_version_needs_them(versions: Versions) -> None
 
 def test_all_of_it_goes_with_the_rollout(versions: Versions, state: Redis) -> None:
     versions.fail("r", A, announce(versions, 1), "broken")
+    assert 0 < state.ttl(keys.rollout_left("r")) <= 60, "then it may try again"
     assert all(state.ttl(key) > 0 for key in state.keys("assay:rollout:*"))
     versions.forget("r")
     assert state.keys("assay:rollout:*") == []

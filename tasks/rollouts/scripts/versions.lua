@@ -9,10 +9,11 @@
 --   sweep
 -- Returns a status word; then for `sweep` the URIs, for all others the hash and the devices, as flat lists.
 -- Keeps: a version that nobody could take is taken back, and the last one that somebody took is in force again; a device that did
--- not follow the others is in the set of those that left, and gets no work, until it follows or another version is announced.
+-- not follow the others is in the set of those that left, and gets no work, until it follows, another version is announced, or it
+-- has rested: then it is given work and tries again first. Without that, a rollout whose other devices went away would stand still.
 local rollout, action = ARGV[1], ARGV[2]
 -- Seconds beyond its try in which a device that was heard of may still say what came of it.
-local KEPT_S, GRACE_S = 30 * 86400, 5
+local KEPT_S, GRACE_S, REST_S = 30 * 86400, 5, 60
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
 local hash, devices, left = key_rollout_versions(rollout), key_rollout_devices(rollout), key_rollout_left(rollout)
@@ -40,6 +41,7 @@ local function leave(device, entry, reason)
   entry.state, entry.reason, entry['until'] = 'left', reason, nil
   write(device, entry)
   redis.call('SADD', left, device)
+  redis.call('EXPIRE', left, REST_S)
 end
 
 local function end_sync(state, reason)
@@ -148,7 +150,7 @@ elseif action == 'hear' or action == 'confirm' or action == 'fail' then
   end
   settle()
 end
-for _, key in ipairs({hash, devices, left}) do redis.call('EXPIRE', key, KEPT_S) end
+for _, key in ipairs({hash, devices}) do redis.call('EXPIRE', key, KEPT_S) end
 if action == 'sweep' then
   local list = cjson.decode(get('outdated', '[]'))
   redis.call('HDEL', hash, 'outdated')
