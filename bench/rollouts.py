@@ -1,4 +1,4 @@
-"""Rollouts against their targets: `python -m bench.rollouts`. Takes about three minutes."""
+"""Rollouts against their targets: `python -m bench.rollouts`. Takes about five minutes."""
 
 import json
 import random

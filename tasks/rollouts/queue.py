@@ -3,6 +3,7 @@
 What is put by a rollout's own workers comes in with their commit (`tasks/jobs/scripts/part_samples.lua`).
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,13 @@ from redis import Redis
 
 from config import keys
 from tasks import quick_json
-from tasks.errors import Conflict, UnknownJob
+from tasks.errors import Conflict, StorageUnavailable, UnknownJob
 from tasks.jobs.ledger import prelude
 from tasks.jobs.model import Bundle
 from tasks.jobs.outcome import written
 from tasks.jobs.values import Values
+
+log = logging.getLogger(__name__)
 
 SCRIPTS = Path(__file__).with_name("scripts")
 #: Bytes of samples that come with the step that hands them out; larger batches are read page by page.
@@ -149,8 +152,12 @@ class SampleQueue:
             yield _text(part, body)
 
     def _delete(self, folder: str, stubs: Sequence[str]) -> None:
+        """Files of samples that are gone. One that cannot be deleted now goes with the rollout."""
         for stub in stubs:
-            self._values.delete(folder, stub)
+            try:
+                self._values.delete(folder, stub)
+            except StorageUnavailable as error:
+                log.warning("a file of used samples stays until its rollout is removed: %s", error)
 
 
 def bundles_of(samples: Sequence[Any], version: int, about: Mapping[str, Any], is_group: bool) -> list[Bundle]:

@@ -1,9 +1,17 @@
 """Rollouts through the job core: prompts generated, rewarded and queued, as many as may be and no more."""
 
+import random
+
+import pytest
+
 from config import keys
 from tasks.jobs.core import create_core
+from tasks.jobs.ledger import Settled
+from tasks.jobs.model import Bundle
+from tasks.jobs.outcome import written
 from tasks.rollouts.rollouts import KEPT_ITEMS
 from tests.fleet import Fleet
+from tests.programs import wait_until
 from tests.rollouts import SIMULATED, Stand
 
 
@@ -135,6 +143,57 @@ def test_what_a_dead_worker_held_is_generated_once(fleet: Fleet) -> None:
     batch = stand.get(40)
     assert sorted(stand.indices(batch)) == list(range(10))
     assert stand.told("generation_errors") == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_the_order_of_things_no_batch_is_too_stale_and_no_sample_comes_twice(fleet: Fleet, seed: int) -> None:
+    chance = random.Random(seed)
+    staleness, version, used = chance.randrange(3), 0, list[int]()
+    devices = [fleet.hire(index=index) for index in range(2)]
+    api = fleet.hire("api")
+    stand = Stand(
+        fleet, prompts=5, **SIMULATED | {"simulated": {"reward_s": 0.001}}, max_queue_size=chance.choice([12, 40]),
+        max_staleness=staleness,
+    )  # fmt: skip
+    for _ in range(60):
+        step = chance.random()
+        if step < 0.5:
+            chance.choice([*devices, api]).work()
+        elif step < 0.65:
+            version += 1
+            stand.rollouts.announce(stand.id, version, f"file:///{version}", "")
+        elif step < 0.75:
+            stand.rollouts.hold(stand.id, chance.random() < 0.5)
+        else:
+            batch = stand.get(chance.choice([3, 8]), least=1, version=version, whole=chance.random() < 0.5)
+            for group in stand.groups(batch) if batch.id else []:
+                oldest = min(number for sample in group["samples"] for number, _ in sample["versions"])
+                assert oldest == group["param_version"] >= version - staleness
+                used += [4 * group["index"] + group["first"] + at for at in range(group["count"])]
+        told = stand.rollouts.statistics(stand.id)
+        assert told["queue_size"] + told["samples_under_way"] <= told["max_queue_size"]
+        assert told["total_produced"] == len(used) + told["dropped_samples"] + told["queue_size"]
+    assert len(set(used)) == len(used)
+    stand.rollouts.hold(stand.id, False)
+    stand.rollouts.announce(stand.id, version + 1, "file:///last", "")
+
+    def goes_on() -> bool:
+        fleet.work(*devices, api)
+        return bool(stand.get(8, version=version + 1).id)
+
+    wait_until(goes_on, "there is a batch, whatever was before")
+
+
+def test_a_commit_that_is_repeated_puts_its_samples_once(fleet: Fleet) -> None:
+    hand = fleet.hire()
+    stand = Stand(fleet, prompts=5, **SIMULATED, max_queue_size=40)
+    (chunk, *_) = hand.take()
+    hand.begin([chunk])
+    bundle = written(Bundle(0, 0, 4, 0, {"samples": [1, 2, 3, 4]}), 0.5)
+    settled = [Settled(index, "ok", "", False, "", '{"status":"ok"}', bundle) for index in chunk.items]
+    for _ in range(3):  # its reply was lost, twice
+        fleet.core.ledger.commit(chunk, hand.worker.name, 0.1, settled)
+    assert stand.told("queue_size") == 4 * len(chunk.items) == stand.told("total_produced")
 
 
 def test_a_rewarded_sample_has_its_reward(fleet: Fleet) -> None:
