@@ -173,11 +173,13 @@ class _Prompts:
 
     def __init__(self, feed: Feed[RolloutItem], first: Sequence[Work[RolloutItem]]) -> None:
         self._feed, self._first = feed, list(first)
+        self._n: int = first[0].spec.sampling.n
         self._works: dict[int, Work[RolloutItem]] = {}
         self.is_cancelled = feed.is_cancelled
 
     def more(self, room: int) -> Sequence[Work[InferenceItem]]:
-        works, self._first = self._first or self._feed.more(room), []
+        """As many as have so many samples: others may take what has no room here yet."""
+        works, self._first = self._first or self._feed.more(-(-room // self._n)), []
         rows = [
             Work(each.index, each.item.as_row(), None, each.attempts, each.spec.inference(each.index)) for each in works
         ]
