@@ -31,6 +31,7 @@ bench: .venv/.dev .venv/.models .venv/.openpi ## measure the job core, the API, 
 	@$(BIN)/python -m bench.http
 	@$(BIN)/python -m bench.judging
 	@PYTHONPATH=client/src $(BIN)/python -m bench.rewards
+	@PYTHONPATH=client/src $(BIN)/python -m bench.rollouts
 	@$(BIN)/python -m bench.engines
 	@$(BIN)/python -m bench.inference
 	@$(BIN)/python -m bench.policies

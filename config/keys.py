@@ -330,6 +330,86 @@ def token_usage(name: str, day: str) -> str:
     return f"assay:token:{name}:usage:{day}"
 
 
+# --- rollouts; all of these go with their job, or 30 days after they were last used -----------------------------------
+
+
+def rollouts() -> str:
+    """Set: rollouts that are looked after on the tick. One leaves it when its job is removed."""
+    return "assay:rollouts"
+
+
+def rollout(rollout_id: str) -> str:
+    """Hash: what bounds a rollout, and its counters."""
+    return f"assay:rollout:{rollout_id}"
+
+
+def rollout_queue(rollout_id: str) -> str:
+    """Sorted set: samples that wait, as `<bundle>:<first>-<last>`, by the number of their bundle."""
+    return f"assay:rollout:{rollout_id}:queue"
+
+
+def rollout_heads(rollout_id: str) -> str:
+    """Hash: bundle -> its versions, how many samples it has and how many of them are left, and when it was put. An
+    entry goes when all its samples are acknowledged or dropped."""
+    return f"assay:rollout:{rollout_id}:heads"
+
+
+def rollout_bodies(rollout_id: str) -> str:
+    """Hash: bundle -> its samples, as JSON, or a stub of the file that has them. Goes with its head."""
+    return f"assay:rollout:{rollout_id}:bodies"
+
+
+def rollout_batches(rollout_id: str) -> str:
+    """Hash: batch that was handed out and not acknowledged -> `<samples> <consumer>|<members> ...`."""
+    return f"assay:rollout:{rollout_id}:batches"
+
+
+def rollout_leases(rollout_id: str) -> str:
+    """Sorted set: the same batches, by the time when they go back."""
+    return f"assay:rollout:{rollout_id}:leases"
+
+
+def rollout_consumers(rollout_id: str) -> str:
+    """Hash: consumer with a name -> the batch it holds."""
+    return f"assay:rollout:{rollout_id}:consumers"
+
+
+def rollout_acknowledged(rollout_id: str) -> str:
+    """Sorted set: the last thousand batches that were acknowledged, by when: to say so to who asks again."""
+    return f"assay:rollout:{rollout_id}:acknowledged"
+
+
+def rollout_puts(rollout_id: str) -> str:
+    """Sorted set: tokens of the puts of the last ten minutes, by when: one that is repeated puts nothing twice."""
+    return f"assay:rollout:{rollout_id}:puts"
+
+
+def rollout_recent(rollout_id: str) -> str:
+    """List, JSON, newest first: how fresh each of the last batches was."""
+    return f"assay:rollout:{rollout_id}:recent"
+
+
+def rollout_times(rollout_id: str) -> str:
+    """List, newest first: seconds that each of the last bundles took."""
+    return f"assay:rollout:{rollout_id}:times"
+
+
+def rollout_versions(rollout: str) -> str:
+    """Hash: which weights the devices of a rollout are to hold, and how the last sync went."""
+    return f"assay:rollout:{rollout}:versions"
+
+
+def rollout_devices(rollout: str) -> str:
+    """Hash: device worker -> JSON: the weights it confirmed last, and whether it follows, is awaited or has left."""
+    return f"assay:rollout:{rollout}:devices"
+
+
+def rollout_left(rollout: str) -> str:
+    """Set: queues of devices that could not follow, which get no work of this rollout. Lives a minute: then they may
+    try again."""
+    return f"assay:rollout:{rollout}:left"
+
+
 # --- who asks ---------------------------------------------------------------------------------------------------------
 
 

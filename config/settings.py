@@ -93,6 +93,11 @@ class Settings(BaseSettings):
         description="Places that a job's `items_url` may name, by commas: `file:///data/contexts`, "
         "`s3://bucket/prefix`, with its package installed. Empty: none.",
     )
+    weights_urls: str = Field(
+        "",
+        description="Places that the weights of a rollout's version may lie in, by commas: `file:///data/weights`, "
+        "`s3://bucket/prefix`. Empty: none; weights are uploaded.",
+    )
     max_wait_s: float = Field(300, ge=0, description="Seconds a submit may wait for its results at most.")
     score_wait_s: float = Field(1790, ge=0, description="Seconds that `POST /score` may take; episodes take long.")
     backlog_items: int = Field(
@@ -122,6 +127,9 @@ class Settings(BaseSettings):
         7200, ge=60, description="Seconds after which the broker delivers an unacknowledged message again."
     )
     job_ttl_s: float = Field(7 * 86400, gt=0, description="Seconds an ended job and its results are kept.")
+    rollout_idle_s: float = Field(
+        86400, gt=0, description="Seconds after which a rollout is ended that nobody has asked anything."
+    )
     cache_ttl_s: int = Field(30 * 86400, gt=0, description="Seconds a cached answer is kept, if not evicted earlier.")
     idempotency_ttl_s: int = Field(
         14 * 86400, gt=0, description="Seconds an idempotency key is remembered; longer than a job is kept."

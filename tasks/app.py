@@ -64,6 +64,6 @@ class AssayTask(Task):  # type: ignore[type-arg]  # generic in the stubs only
 
 def create_celery(settings: Settings, consumed: Sequence[str] = ()) -> AssayCelery:
     """The application; `consumed` are the queues this process reads, if it is a worker."""
-    app = AssayCelery("assay", task_cls=AssayTask, include=["tasks.probe", "tasks.jobs.task"])
+    app = AssayCelery("assay", task_cls=AssayTask, include=["tasks.probe", "tasks.jobs.task", "tasks.rollouts.task"])
     app.conf.update(celery_config(settings, consumed))
     return app

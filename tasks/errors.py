@@ -12,6 +12,7 @@ AssayError
 │   ├── PolicyUnavailable  no policy server is free, or it went away
 │   ├── PolicyTimeout      a policy server did not answer in time
 │   ├── PolicyBroken       a policy server broke over a request that may be good, or answered no protocol of ours
+│   ├── CannotFollow       this device does not hold the weights that a rollout is at
 │   ├── SimulatorLost      a simulator's process died or hung
 │   └── EpisodeTimeout     an episode did not end in time
 └── Permanent              trying again changes nothing
@@ -40,6 +41,7 @@ AssayError
     ├── WeightsRefused     weights do not fit the model they are meant for
     ├── PromptTooLong      the prompt leaves no room in the model's context
     ├── DeviceOutOfMemory  one item alone is too large for the device
+    ├── GenerationTimeout  an answer was not complete in time
     ├── OutputNotANumber   the model computed something that is no number for this item
     ├── NoLongerWanted     the job was over before this item was done
     ├── PolicyFailed       a policy server says that the request is wrong, or its actions do not fit
@@ -107,6 +109,10 @@ class PolicyTimeout(Retryable):
 
 class PolicyBroken(Retryable):
     """The policy server broke."""
+
+
+class CannotFollow(Retryable):
+    """This device could not take the rollout's new weights."""
 
 
 class SimulatorLost(Retryable):
@@ -250,6 +256,10 @@ class PromptTooLong(Permanent):
 
 class DeviceOutOfMemory(Permanent):
     """GPU Out of Memory: this item alone is too large for the device."""
+
+
+class GenerationTimeout(Permanent):
+    """The answer was not complete in time."""
 
 
 class OutputNotANumber(Permanent):

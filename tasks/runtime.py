@@ -47,6 +47,10 @@ class Runtime(Protocol):
         """The state Redis."""
 
     @property
+    def engine(self) -> Engine | None:
+        """Its models; None in a process that has no device."""
+
+    @property
     def runner(self) -> "Runner":
         """What runs chunks here."""
 

@@ -10,6 +10,7 @@ from tasks.connections import connect
 from tasks.jobs.backlog import Backlog
 from tasks.jobs.core import create_core
 from tasks.jobs.listing import Jobs
+from tasks.rollouts.rollouts import Rollouts
 from tasks.scoring.model import ScoreSpec
 from web import (
     cache,
@@ -29,6 +30,9 @@ from web import (
     results,
     reward_jobs,
     rewards,
+    rollout_samples,
+    rollout_versions,
+    rollouts,
     scorers,
     trainers,
     usage,
@@ -65,12 +69,13 @@ def create_app(settings: Settings) -> Flask:
         rewards=named,
         reward_parts={each.name: rewards.part_names(ScoreSpec.model_validate(each.spec)) for each in named},
         reward_door=reward_jobs.create_door(core),
+        rollouts=Rollouts(core, celery),
     )
     guard.init_app(app)
     errors.init_app(app)
     api = (
         health, jobs, results, files, inference, calibration, events, fleet, cache, scorers, profiles, rewards,
-        trainers, policies, usage,
+        trainers, policies, usage, rollouts, rollout_samples, rollout_versions,
     )  # fmt: skip
     for module in (*api, pages, docs):
         app.register_blueprint(module.blueprint)

@@ -3,7 +3,6 @@
 import gzip
 import logging
 import os
-import re
 import stat
 import sys
 import zlib
@@ -17,6 +16,7 @@ from pydantic_core import from_json
 from tasks.errors import InvalidRequest, StorageUnavailable
 from tasks.jobs.model import JobHead
 from web.bodies import BLOCK, WINDOW_LOG
+from web.places import Places
 from web.refusal import too_large
 
 if sys.version_info >= (3, 14):
@@ -28,8 +28,6 @@ log = logging.getLogger(__name__)
 
 FIELD = "items_url"
 LOCAL = "file://"
-#: Ways to write a step upwards, or to name a place within a place, as fsspec's `zip://a::file://b` does.
-_DEVIOUS = re.compile(r"(^|/)\.\.?(/|$)|%2e|%2f|%5c|\\|::|[\x00-\x1f]", re.IGNORECASE)
 
 
 class JobByUrl(JobHead):
@@ -59,14 +57,13 @@ def is_by_url(body: bytes) -> bool:
 
 class Inputs:
     def __init__(self, prefixes: str, most_bytes: float) -> None:
-        given = [each.strip() for each in prefixes.split(",") if each.strip()]
-        self._prefixes = [each if each.endswith("/") else f"{each}/" for each in given]
+        self._places = Places(prefixes, "ASSAY_INPUT_URLS", FIELD, "send the items themselves")
         self._most = int(most_bytes)
 
     @contextmanager
     def blocks(self, url: str) -> Iterator[Iterator[bytes]]:
         """What the file holds, unpacked. Raises InvalidRequest for a URL that may not be read."""
-        prefix = self._prefix_of(url)
+        prefix = self._places.prefix_of(url)
         with _open_local(url, prefix) if url.startswith(LOCAL) else _open_elsewhere(url) as file:
             if url.endswith(".gz"):
                 yield self._read(cast(IO[bytes], gzip.GzipFile(fileobj=file)))
@@ -75,14 +72,6 @@ class Inputs:
                 yield self._read(cast(IO[bytes], zstd.ZstdFile(cast(Any, file), options=options)))
             else:
                 yield self._read(file)
-
-    def _prefix_of(self, url: str) -> str:
-        if not self._prefixes:
-            raise _refused("this server reads no URLs (ASSAY_INPUT_URLS is empty): send the items themselves.")
-        prefix = next((each for each in self._prefixes if url.startswith(each) or url == each[:-1]), None)
-        if prefix is None or _DEVIOUS.search(url.partition("://")[2]):
-            raise _refused("is not below one of the places this server may read (ASSAY_INPUT_URLS).")
-        return prefix
 
     def _read(self, file: IO[bytes]) -> Iterator[bytes]:
         left = self._most

@@ -15,12 +15,12 @@ from web.waiting import wait
 
 blueprint = Blueprint("jobs", __name__, url_prefix="/v1/jobs")
 
-_JOB_ID = re.compile(r"[0-9a-f]{32}")
+JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def find(job_id: str) -> Job:
     """Raises UnknownJob. Only names that could be one reach Redis, where they become part of a key."""
-    if not _JOB_ID.fullmatch(job_id):
+    if not JOB_ID.fullmatch(job_id):
         raise UnknownJob(f"There is no job {job_id[:64]!r}; it may have expired.")
     return services().core.store.job(job_id)
 

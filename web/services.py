@@ -16,6 +16,7 @@ from tasks.jobs.core import JobCore
 from tasks.jobs.listing import Jobs
 from tasks.jobs.submit import Door
 from tasks.registry import Registry
+from tasks.rollouts.rollouts import Rollouts
 from web.hub import Hub
 from web.quotas import Quotas
 from web.seats import Seats
@@ -43,6 +44,7 @@ class Services:
     """The parts of each named reward."""
     reward_door: Door
     """By which the jobs of trainers come in."""
+    rollouts: Rollouts
 
 
 def services() -> Services:

@@ -32,7 +32,7 @@ _HEAD_PARAMETERS = frozenset(LinesQuery.model_fields) - {"wait"}
 
 def accept(query: LinesQuery) -> str:
     """The id of the job this request makes, or made before."""
-    key = _idempotency_key()
+    key = idempotency_key()
     return admitted(lambda admission, owner: _accept(query, key, admission, owner))
 
 
@@ -90,7 +90,7 @@ def _submit_url(text: bytes, key: str | None, admission: Admission, owner: str) 
         return _submit_lines(head, blocks, key, admission, owner)
 
 
-def _idempotency_key() -> str | None:
+def idempotency_key() -> str | None:
     key = request.headers.get("Idempotency-Key")
     if key is None:
         return None

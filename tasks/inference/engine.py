@@ -6,7 +6,7 @@ concerns all of them (no such model, no memory for it) is raised. Queues, cachin
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from tasks.errors import AssayError, InvalidRequest
 
@@ -28,9 +28,12 @@ class ModelRef:
     """The GGUF file in the directory, when it has several."""
     dtype: Dtype = "auto"
     """`auto`: half precision on a GPU, `float32` on a CPU."""
+    copy: str = ""
+    """A copy of its own, whose weights may be changed without those of others: a rollout's id."""
 
     def __str__(self) -> str:
-        return self.name + (f"@{self.revision[:12]}" if self.revision else "")
+        revision = f"@{self.revision[:12]}" if self.revision else ""
+        return self.name + revision + (f"#{self.copy}" if self.copy else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,15 @@ class GenerateRequest:
     sample: int = 0
     """Which of several samples of one prompt this is; with a seed, each has its own answer."""
     logprobs: bool = False
+    timeout_s: float | None = None
+    """Seconds it may generate; then it has failed."""
+
+
+class Span(NamedTuple):
+    """Tokens in a row that one version of the weights has made."""
+
+    version: str
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +91,10 @@ class Generated:
     logprobs: tuple[float, ...] | None
     """Of each of `token_ids`, by the model's own distribution: before temperature, top_k and top_p."""
     version: str
-    """Of the weights that made it."""
+    """Of the weights that made it; where they changed meanwhile, of those that made its first token."""
+    spans: tuple[Span, ...] = ()
+    """Which weights made which of `token_ids`."""
+    prompt_ids: tuple[int, ...] = ()
     close_calls: int = 0
     """Tokens of a greedy answer next to which another was as likely, as far as the model's precision goes: what shares
     the batch may decide between them. 0 where it cannot, in float32 on a CPU."""
@@ -144,8 +159,33 @@ More = Callable[[int], Sequence[GenerateRequest]]
 """Asked for further requests, so many at most, when the running batch has room. They count on from the last index."""
 
 
+Interrupt = Literal["continue", "restart", "finish"]
+"""What becomes of answers under way when new weights come: they go on with the new ones, after the tokens they have;
+they begin anew; or they end with the old ones, while no others begin."""
+
+
+class Renewal(Protocol):
+    """New weights for a model while it generates."""
+
+    @property
+    def interrupt(self) -> Interrupt: ...
+
+    def is_due(self) -> bool:
+        """Whether there are some. Asked before every token, so it must be cheap."""
+
+    def renew(self) -> None:
+        """Put them into the model, by `Engine.swap`. What it raises ends the run."""
+
+
+class Weights(Protocol):
+    """Weights that were read and found whole. Whether they fit a model shows when they are put into it."""
+
+    @property
+    def bytes(self) -> int: ...
+
+
 class Engine(Protocol):
-    """One caller at a time."""
+    """One caller at a time; only `read` may be called while another call runs."""
 
     def generate(
         self,
@@ -154,6 +194,7 @@ class Engine(Protocol):
         on_done: Done | None = None,
         more: More | None = None,
         is_cancelled: Callable[[], bool] | None = None,
+        renewal: Renewal | None = None,
     ) -> list[Generated | AssayError]:
         """An answer for each request, and after those for each that `more` gave. With `on_done` all are told there, and
         none is kept: a run may go on for as long as there are requests."""
@@ -175,6 +216,16 @@ class Engine(Protocol):
     def perplexity(self, model: ModelRef, texts: Sequence[str]) -> list[Scored | AssayError]:
         """Of each text; its first token, which nothing precedes, does not count."""
 
-    def swap(self, model: ModelRef, weights: str, version: str) -> None:
-        """Put other weights of the same architecture into the model: a safetensors file, or a directory of them.
-        From then on answers name this version. Raises WeightsRefused, and then nothing has changed."""
+    def version(self, model: ModelRef) -> str:
+        """Of the weights of a model that generates; it is loaded if it is not here."""
+
+    def read(self, uri: str, sha256: str = "") -> Weights:
+        """Weights from a safetensors file, or a folder of them. Raises WeightsRefused, for another checksum too, or
+        StorageUnavailable."""
+
+    def swap(self, model: ModelRef, weights: Weights, version: str) -> None:
+        """Put other weights of the same architecture into the model. From then on answers name this version. Raises
+        WeightsRefused, and then nothing has changed."""
+
+    def drop(self, model: ModelRef) -> None:
+        """Let go of it; when it is asked for next, it is loaded as it was at first."""

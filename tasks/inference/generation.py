@@ -1,14 +1,14 @@
 """One row on an engine that takes requests as it has room: its samples asked for, gathered, and made one result."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 from tasks.errors import AssayError, CannotAnswer
 from tasks.inference import engine
-from tasks.inference.engine import Engine, Generated, GenerateRequest, ModelRef
+from tasks.inference.engine import Engine, Generated, GenerateRequest, ModelRef, Renewal
 from tasks.inference.model import InferenceItem, InferenceSpec
 from tasks.inference.prompts import messages_of
 from tasks.jobs.kinds import Context, Feed, Work
@@ -26,9 +26,13 @@ class _Row:
     answers: dict[int, Generated | AssayError] = field(default_factory=dict)
 
 
-def generate(context: Context, feed: Feed[InferenceItem], held: Engine, model: ModelRef) -> None:
+def generate(
+    context: Context, feed: Feed[InferenceItem], held: Engine, model: ModelRef, renewal: Renewal | None = None,
+    made: "Make | None" = None,
+) -> None:  # fmt: skip
     """Rows of the feed until there are no more; requests are numbered in the order in which they are handed out. What
-    is done is forgotten: there may be no end of them."""
+    is done is forgotten: there may be no end of them. With a `renewal` answers may change their weights on the way, and
+    each has its own time; `made` makes a row's result."""
     places: dict[int, tuple[_Row, int]] = {}
     numbers = count()
     over: list[tuple[_Row, int]] = []
@@ -39,7 +43,7 @@ def generate(context: Context, feed: Feed[InferenceItem], held: Engine, model: M
             for work in works:
                 refused = refusal(work.item)
                 try:
-                    requests = [] if refused else requests_of(work.spec, work.item)
+                    requests = [] if refused else requests_of(work.spec, work.item, is_timed=renewal is not None)
                 except CannotAnswer as error:
                     refused = Result(error=ItemError(error.name, str(error)))
                 if refused:
@@ -58,20 +62,22 @@ def generate(context: Context, feed: Feed[InferenceItem], held: Engine, model: M
         row.answers[sample] = answer
         if len(row.answers) == len(row.requests):
             answers = [row.answers[at] for at in range(len(row.requests))]
-            feed.done(row.work, result_of(row.work.spec, model, answers, time.monotonic() - row.began))
+            seconds = time.monotonic() - row.began
+            feed.done(row.work, (made or result_of)(row.work.spec, model, answers, seconds))
 
     if first := more(FIRST):
-        held.generate(model, first, on_done=done, more=more, is_cancelled=context.is_cancelled)
+        held.generate(model, first, on_done=done, more=more, is_cancelled=context.is_cancelled, renewal=renewal)
 
 
-def requests_of(spec: InferenceSpec, item: InferenceItem) -> list[GenerateRequest]:
+def requests_of(spec: InferenceSpec, item: InferenceItem, is_timed: bool = False) -> list[GenerateRequest]:
     messages = messages_of(spec, item)
     asked = spec.sampling
     sampling = engine.Sampling(
         asked.max_new_tokens, asked.temperature, asked.top_p, asked.top_k, asked.stop, asked.seed
     )
     prompt: Any = messages if spec.chat == "auto" else "\n\n".join(str(each["content"]) for each in messages)
-    return [GenerateRequest(prompt, sampling, sample, spec.logprobs) for sample in range(asked.n)]
+    timeout_s = spec.timeout_s if is_timed else None
+    return [GenerateRequest(prompt, sampling, sample, spec.logprobs, timeout_s) for sample in range(asked.n)]
 
 
 def result_of(
@@ -96,6 +102,10 @@ def result_of(
     if spec.logprobs:
         value["logprobs"] = [list(each.logprobs or ()) for each in good]
     return answered(value)
+
+
+#: From the answers to a row, of which some may be errors, to its result.
+Make = Callable[[InferenceSpec, ModelRef, Sequence[Generated | AssayError], float], Result]
 
 
 def answered(value: dict[str, Any]) -> Result:

@@ -116,11 +116,12 @@ class BatchRunner:
         return [checked(result) for result in results]
 
     def run_stream(
-        self, incarnation: str, chunks: Sequence[Chunk], entries: Sequence[Entry], take: Take, jobs: set[str]
-    ) -> set[str]:
-        """Run chunks on an engine that takes more while it runs; `jobs` grows with what it takes. Returns the stages
-        that items went on to."""
-        feed = Feed(self._books, incarnation, take, self._cancel_check(jobs))
+        self, incarnation: str, chunks: Sequence[Chunk], entries: Sequence[Entry], take: Take, jobs: set[str],
+        pass_on: Callable[[set[str]], None],
+    ) -> set[str]:  # fmt: skip
+        """Run chunks on an engine that takes more while it runs; `jobs` grows with what it takes. Whenever items went
+        on to other stages, `pass_on` is told; those of the last commit are returned."""
+        feed = Feed(self._books, incarnation, take, self._cancel_check(jobs), pass_on)
         context = Context(chunks[0].stage, self._worker, feed.is_cancelled, self._engine, self._episodes)
         feed.add(chunks, entries)
         failure = Result(error=ItemError("internal_error", "The engine ended without an answer to this item."))

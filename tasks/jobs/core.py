@@ -35,6 +35,8 @@ from tasks.judging.key import resolver
 from tasks.judging.kind import Judge
 from tasks.judging.rubrics import Rubrics
 from tasks.registry import Registry, Worker
+from tasks.rollouts.kind import Rollout
+from tasks.rollouts.versions import Versions
 from tasks.runtime import Means
 from tasks.scoring.kind import Score
 from tasks.scoring.lengths import Tokenizers
@@ -63,17 +65,18 @@ class JobCore:
     def runner(self, worker: Worker, means: Means) -> Runner:
         """What a worker process runs its chunks with, by means of what it holds."""
         return Runner(
-            self.ledger, self.store, self.payloads, self.outcomes, self._values(), self.cache, self.kinds,
+            self.ledger, self.store, self.payloads, self.outcomes, self.values(), self.cache, self.kinds,
             self.dispatcher, means, worker.name, f"{worker.name}/{worker.incarnation}", worker.queues[0], worker.pool,
         )  # fmt: skip
 
-    def _values(self) -> Values:
+    def values(self) -> Values:
         return Values(self.storage, lambda: {worker.host for worker in self.registry.workers()})
 
     def recovery(self, who: str) -> Recovery:
         return Recovery(
-            self.state, self.ledger, self.storage, self.registry, self.dispatcher, self.settings.heartbeat_ttl_s, who
-        )
+            self.state, self.ledger, self.storage, self.registry, self.dispatcher, self.settings.heartbeat_ttl_s,
+            self.settings.rollout_idle_s, who,
+        )  # fmt: skip
 
     def kept_file(self, job: Job, name: str) -> bytes:
         """What a kind kept beside the job's outcomes. Raises StoredFileMissing."""
@@ -158,9 +161,11 @@ def create_core(settings: Settings, app: AssayCelery, profiles: Profiles | None 
     models = Models(settings.models_dir, settings.model_paths)
     registry = Registry(state, settings.heartbeat_ttl_s)
     served, tokenizers = ServedPolicy(registry), Tokenizers(settings.tokenizers_dir)
+    score = Score(judge, tokenizers, models, served, settings.episode_s)
     kinds = Kinds(
         Simulated(settings.simulated_journal, settings.simulated_slowdown),
-        Score(judge, tokenizers, models, served, settings.episode_s),
+        score,
+        Rollout(score, models, Versions(state)),
         judge,
         Inference(models, resolve),
     )

@@ -16,6 +16,8 @@ from config.queues import PRIORITIES
 from tasks.errors import StorageUnavailable
 
 _SCRIPTS = Path(__file__).with_name("scripts")
+#: What all scripts share, in this order.
+_SHARED = ("common", "part_samples")
 
 #: Seconds of work a chunk aims at, and the least worth a message of its own.
 CHUNK_S = 1.5
@@ -73,11 +75,16 @@ class Settled:
     cached: bool
     next: str
     outcome: str
+    bundle: str = ""
+    """Of a rollout: what is put into its sample queue with the step that counts it, see `part_samples.lua`."""
     again: str = ""
     """Of a status `retry`: "<seconds> <attempts>", and `rests` if the whole stage is to rest so long."""
 
     def with_outcome(self, outcome: str) -> "Settled":
         return replace(self, outcome=outcome)
+
+    def with_bundle(self, bundle: str) -> "Settled":
+        return replace(self, bundle=bundle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +136,19 @@ def compress(items: Iterable[int]) -> str:
     return ",".join(parts)
 
 
+def prelude() -> str:
+    """What comes before every script that changes jobs."""
+    return keys.lua_functions() + "".join((_SCRIPTS / f"{name}.lua").read_text() for name in _SHARED)
+
+
 class Ledger:
     def __init__(self, state: Redis) -> None:
         self.state = state
-        prelude = keys.lua_functions() + (_SCRIPTS / "common.lua").read_text()
+        before = prelude()
         self._scripts = {
-            path.stem: state.register_script(prelude + path.read_text())
+            path.stem: state.register_script(before + path.read_text())
             for path in _SCRIPTS.glob("*.lua")
-            if path.stem != "common"
+            if path.stem not in _SHARED
         }
 
     def _call(self, name: str, *arguments: object, client: Redis | Pipeline | None = None) -> Any:
@@ -239,7 +251,8 @@ class Ledger:
         """Items counted now, and the job's state. Through a pipeline the answer comes with its execution."""
         flat: list[object] = []
         for each in settled:
-            flat += [each.index, each.status, each.error_type, each.again or int(each.cached), each.next, each.outcome]
+            outcome = f"{each.outcome}\n{each.bundle}" if each.bundle else each.outcome
+            flat += [each.index, each.status, each.error_type, each.again or int(each.cached), each.next, outcome]
         reply = self._call(
             "commit", chunk.job, chunk.stage, chunk.id, worker, f"{seconds:.6f}", int(over), chunk.token,
             len(settled), *flat, *released, client=client,
@@ -264,6 +277,11 @@ class Ledger:
             expired=[job for job in rest if not job.startswith("~")],
             abandoned=[folder[1:] for folder in rest if folder.startswith("~")],
         )
+
+    def tend(self, idle_s: float) -> None:
+        """What rollouts need now and then: lapsed batches go back, and as many prompts are begun as may be. One that
+        nobody has asked anything for so long is ended."""
+        self._call("tend", idle_s)
 
     def is_late(self, incarnation: str) -> bool:
         """Whether this process is past the deadline of its batch; then that is noted for who buries it."""

@@ -106,6 +106,21 @@ class ItemError:
 
 
 @dataclass(frozen=True, slots=True)
+class Bundle:
+    """What is put into the sample queue of a rollout: samples of one prompt, as the object that a trainer reads."""
+
+    oldest: int
+    """Version of the weights that made its oldest token."""
+    newest: int
+    samples: int
+    partial: int
+    """Samples whose tokens several versions made."""
+    body: Mapping[str, JsonValue]
+    is_loose: bool = False
+    """Its samples need not stay together."""
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """What a kind makes of one item: a value, or an error; then the stage it goes on to, if any."""
 
@@ -116,6 +131,8 @@ class Result:
     timed_out: bool = False
     next: str = ""
     cached: bool = False
+    bundle: Bundle | None = None
+    """Of the last stage of a rollout."""
 
     @property
     def status(self) -> Status:

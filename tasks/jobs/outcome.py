@@ -5,7 +5,7 @@ from typing import Any
 
 from tasks import quick_json
 from tasks.jobs.ledger import Settled
-from tasks.jobs.model import ItemError, Result
+from tasks.jobs.model import Bundle, ItemError, Result
 
 
 def settle(
@@ -33,7 +33,15 @@ def settle(
         cached=result.cached,
         next=result.next,
         outcome=outcome,
+        bundle=written(result.bundle, latency_ms / 1000) if result.bundle else "",
     )
+
+
+def written(bundle: Bundle, seconds: float) -> str:
+    """As the ledger takes it, see `part_samples.lua`."""
+    about = f"{bundle.oldest} {bundle.newest} {bundle.samples} {int(bundle.is_loose)}"
+    head = f"{about} {bundle.partial} {seconds:.6f}"
+    return f"{head} {quick_json.write(bundle.body)}"
 
 
 def retry_later(settled: Settled, delay_s: float, attempts: int, rests: bool = False) -> Settled:

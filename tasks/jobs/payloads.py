@@ -2,7 +2,8 @@
 
 Four layouts: blocks of items in a Redis hash (small jobs), the same for items of which each has several rows
 (`trials:<n>`), one item a block (`each`: open-ended jobs, which drop them one by one), and a JSONL file in the storage
-of which Redis knows where each block begins (`stored:<folder>`).
+of which Redis knows where each block begins (`stored:<folder>`). The items of a rollout are its prompts, again and
+again (`looped:`, see `loop.py`), which lie in the first or the last of these.
 """
 
 import json
@@ -16,6 +17,7 @@ from redis.client import Pipeline
 from config import keys
 from config.queues import Priority
 from tasks import quick_json
+from tasks.jobs.loop import as_loop
 from tasks.jobs.storage import Storage, folder_name, is_stored, items_path
 from tasks.jobs.trials import trials_of
 from tasks.jobs.values import Values
@@ -132,6 +134,7 @@ class Payloads:
         )
 
     def _ask(self, pipeline: Pipeline, wanted: Wanted) -> None:
+        wanted, _ = _unlooped(wanted)
         if is_stored(wanted.layout):
             for first, last in _runs(_blocks(wanted)):
                 pipeline.getrange(keys.job_offsets(wanted.job), first * OFFSET_DIGITS, (last + 2) * OFFSET_DIGITS - 1)
@@ -139,6 +142,11 @@ class Payloads:
             pipeline.hmget(keys.job_blocks(wanted.job), [str(block) for block in _blocks(wanted)])
 
     def _answer(self, replies: Iterator[Any], wanted: Wanted) -> dict[int, dict[str, Any]]:
+        within, numbers = _unlooped(wanted)
+        found = self._found(replies, within)
+        return {index: found[number] for index, number in numbers.items() if number in found} if numbers else found
+
+    def _found(self, replies: Iterator[Any], wanted: Wanted) -> dict[int, dict[str, Any]]:
         asked = set(wanted.indices)
         if is_stored(wanted.layout):
             found: dict[int, dict[str, Any]] = {}
@@ -163,6 +171,15 @@ class Payloads:
             return []
         start, stop = int(offsets[:OFFSET_DIGITS]), int(offsets[-OFFSET_DIGITS:])
         return self._storage.read(items_path(folder_name(wanted.job, wanted.layout)), start, stop).split(b"\n")[:-1]
+
+
+def _unlooped(wanted: Wanted) -> tuple[Wanted, dict[int, int]]:
+    """What is to be read for items of a loop, and where each of them is in it; other items as they are."""
+    loop = as_loop(wanted.layout)
+    if loop is None:
+        return wanted, {}
+    numbers = {index: loop.prompt(index) for index in wanted.indices}
+    return Wanted(wanted.job, loop.layout, sorted(set(numbers.values()))), numbers
 
 
 def _block_items(layout: str) -> int:

@@ -29,14 +29,16 @@ UNTAKEN_S = 2.0
 class Recovery:
     def __init__(
         self, state: Redis, ledger: Ledger, storage: Storage, registry: Registry, dispatcher: Dispatcher,
-        lease_s: float, who: str,
+        lease_s: float, idle_s: float, who: str,
     ) -> None:  # fmt: skip
+        """`idle_s`: seconds after which a rollout that nobody asks anything is ended."""
         self._state = state
         self._ledger = ledger
         self._storage = storage
         self._registry = registry
         self._dispatcher = dispatcher
         self._lease_s = lease_s
+        self._idle_s = idle_s
         self._who = who
 
     def tick(self) -> bool:
@@ -47,6 +49,7 @@ class Recovery:
         workers = self._registry.workers()
         self._bury_the_dead(workers, tick.is_forgiving)
         self._look_after_queues(workers, tick.is_forgiving)
+        self._ledger.tend(self._idle_s)
         self._dispatcher.forget_fleet()
         self._dispatcher.fill("device", "api", "cpu")
         self._sweep(tick)  # last: storage may be slow, or away

@@ -19,6 +19,7 @@ from tasks.jobs.dispatch import Dispatcher
 from tasks.jobs.entry import Entry, Known, group_stage_after
 from tasks.jobs.kinds import Kinds, Work, answers_of
 from tasks.jobs.ledger import PARTS, Chunk, Ledger
+from tasks.jobs.loop import as_loop
 from tasks.jobs.model import ItemError, Result, Stage
 from tasks.jobs.outcome import settle
 from tasks.jobs.outcomes import Outcomes
@@ -116,6 +117,8 @@ class Runner:
         if not chunks:
             return set()
         stored = {"cpu"} if any(is_stored(chunk.layout) for chunk in chunks) else set()
+        if any(as_loop(chunk.layout) for chunk in chunks):  # what was committed may have begun further prompts
+            stored.add("device")
         about = known[chunks[0].job]
         stage = about.stages[chunks[0].stage]
         if stage.streams:
@@ -154,7 +157,10 @@ class Runner:
             jobs.update(known)
             return [chunk for chunk in taken if chunk.job in known], more
 
-        reached = self._batches.run_stream(self.incarnation, chunks, entries, take, jobs)
+        def pass_on(stages: set[str]) -> None:
+            patiently(lambda: self._dispatcher.fill(*{about.stages[name].pool for name in stages}))
+
+        reached = self._batches.run_stream(self.incarnation, chunks, entries, take, jobs, pass_on)
         return {about.stages[name].pool for name in reached}
 
     def _move_parts(self, chunks: Sequence[Chunk]) -> set[str]:

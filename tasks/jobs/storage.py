@@ -45,6 +45,15 @@ class Storage:
                 "set ASSAY_STORAGE_URL to a place all hosts reach, or ASSAY_STORAGE_SHARED=true if this folder is one."
             )
 
+    def uri(self, path: str) -> str:
+        """Where others find a file."""
+        return f"{self._url.rstrip('/')}/{path}"
+
+    def path_of(self, uri: str) -> str | None:
+        """The path of a file here, by its URI; None for one elsewhere."""
+        root = f"{self._url.rstrip('/')}/"
+        return uri.removeprefix(root) if uri.startswith(root) else None
+
     def create(self, path: str) -> "NewFile":
         filesystem, root = self._filesystem
         name = f"{root}/{path}"
@@ -146,6 +155,10 @@ def items_path(name: str) -> str:
 
 def part_path(name: str, part: int, epoch: int, token: str) -> str:
     return f"{folder_path(name)}/parts/{part:06d}-{epoch}-{token}.jsonl"
+
+
+def weights_path(name: str, version: int, token: str) -> str:
+    return f"{folder_path(name)}/weights/{version:09d}-{token}.safetensors"
 
 
 def values_path(name: str, token: str) -> str:

@@ -31,11 +31,16 @@ Take = Callable[[], tuple[Sequence[Chunk], Sequence[Entry]]]
 class Feed:
     """Implements tasks.jobs.kinds.Feed for one run of an engine."""
 
-    def __init__(self, books: Books, incarnation: str, take: Take, is_unwanted: Callable[[], bool]) -> None:
+    def __init__(
+        self, books: Books, incarnation: str, take: Take, is_unwanted: Callable[[], bool],
+        pass_on: Callable[[set[str]], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        """`pass_on`: told the stages that items went on to, with every commit: an engine may run for an hour."""
         self._books = books
         self._incarnation = incarnation
         self._take = take
         self._is_unwanted = is_unwanted
+        self._pass_on = pass_on
         self._ready: deque[Entry] = deque()
         self._shared: dict[str, list[Entry]] = {}
         self._running: dict[int, tuple[Entry, float]] = {}
@@ -115,6 +120,8 @@ class Feed:
         named = over | {entry.chunk.id for entry, _ in done}
         if named:
             chunks = {name: self._chunks[name] for name in named}
-            self.onward |= self._books.commit(done, chunks, over, seconds_each)
+            self.onward = self._books.commit(done, chunks, over, seconds_each)
+            if self.onward:
+                self._pass_on(self.onward)
         for name in over:
             del self._chunks[name], self._left[name]

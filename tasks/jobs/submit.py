@@ -17,6 +17,7 @@ from tasks.jobs.cache import Cache, canonical, request_hash
 from tasks.jobs.dispatch import Dispatcher
 from tasks.jobs.kinds import ChoosingKind, Kind, Kinds, TrialKind, Work, answers_of
 from tasks.jobs.ledger import PARTS, Ledger, compress
+from tasks.jobs.loop import Loop
 from tasks.jobs.model import JobHead, JobRequest, Result, Stage
 from tasks.jobs.outcome import settle
 from tasks.jobs.outcomes import PART_ITEMS
@@ -155,6 +156,37 @@ class Door:
         job = uuid4().hex
         more = {"total": 0, "open": 1, "layout": EACH, "keep_items": max(1, keep_items)}
         self._create(job, f"{job}~", head, kind, spec, stages, "", more)
+        return job
+
+    def loop(
+        self, head: JobHead, lines: Iterable[bytes], seed: int | None, keep_items: int,
+        idempotency_key: str | None = None, token: str = "",
+    ) -> str:  # fmt: skip
+        """A rollout: an open-ended job whose items are these prompts, again and again; how many of them are begun is
+        decided by the step that feeds it. Without prompts it has no items. Its id is a new one, or that of an earlier
+        request with the same key, and is in its spec."""
+        job = uuid4().hex
+        named = head.model_copy(update={"spec": head.spec | {"rollout": job}})
+        kind, _, _ = self._understood(named)
+        staged, layout = f"{job}~", EACH
+        checked = checked_lines(lines, kind.item_model)
+        first = list(islice(checked, self._stored_items + 1))
+        digest = hashlib.sha256(b"\n".join(first)).hexdigest()
+        if len(first) > self._stored_items:
+            self._storage.require_reach(worker.host for worker in self._registry.workers() if worker.pool != "beat")
+            upload = Upload(self._state, self._storage, self._ledger, job)
+            upload.write(chain(first, checked), is_grouped=False)
+            staged, layout, digest = upload.name, str(Loop(upload.total, seed, STORED + upload.name)), upload.digest
+        elif first:
+            self._payloads.write(staged, [quick_json.read(line) for line in first])
+            layout = str(Loop(len(first), seed, ""))
+        if idempotency_key:
+            body = hashlib.sha256((canonical(head.model_dump(mode="json")) + digest).encode()).hexdigest()
+            job = self._reserve(idempotency_key, body, job)
+        named = head.model_copy(update={"spec": head.spec | {"rollout": job}})
+        _, spec, stages = self._understood(named)
+        more = {"total": 0, "open": 1, "layout": layout, "keep_items": max(1, keep_items), "feeds": 1, "token": token}
+        self._create(job, staged, named, kind, spec, stages, "", more)
         return job
 
     def append(self, job: str, items: Sequence[dict[str, Any]], token: str = "") -> int:

@@ -9,6 +9,10 @@ from tasks.jobs.storage import Storage, file_path, values_path
 
 #: Bytes of an outcome that Redis holds at most.
 LINE_BYTES = 64 * 1024
+#: The same of a bundle, of which there are few at a time.
+BUNDLE_BYTES = 512 * 1024
+#: Words before the body of a bundle.
+BUNDLE_HEAD = 6
 _STUB = '{"~stored":'
 
 
@@ -20,9 +24,10 @@ class Values:
 
     def shortened(self, folder: str, settled: Sequence[Settled]) -> list[Settled]:
         """The same, with long outcomes put into a file; they stay where not every host could read it."""
+        settled = [each.with_bundle(self.shortened_bundle(folder, each.bundle)) for each in settled]
         long = [each for each in settled if len(each.outcome) > LINE_BYTES]
         if not long or not self._storage.reaches(self._hosts()):
-            return list(settled)
+            return settled
         token, at = uuid4().hex, 0
         file = self._storage.create(values_path(folder, token))
         stubs: dict[int, str] = {}
@@ -42,6 +47,19 @@ class Values:
         self._storage.put(file_path(folder, name), body)
         return name
 
+    def shortened_bundle(self, folder: str, bundle: str) -> str:
+        """The same with a long body in a file of its own, which goes when its samples were used."""
+        if len(bundle) <= BUNDLE_BYTES or not self._storage.reaches(self._hosts()):
+            return bundle
+        *head, text = bundle.split(" ", BUNDLE_HEAD)
+        token, body = uuid4().hex, text.encode()
+        self._storage.put(values_path(folder, token), body)
+        return " ".join([*head, f'{_STUB}["{token}",0,{len(body)}]}}'])
+
+    def delete(self, folder: str, stub: str) -> None:
+        """The file of a bundle."""
+        self._storage.delete_file(values_path(folder, json.loads(stub)["~stored"][0]))
+
     def resolved(self, folder: str, line: str) -> str:
         """The outcome that a stub stands for; another line is its own."""
         if not line.startswith(_STUB):
@@ -55,9 +73,10 @@ def split(settled: Iterable[Settled], most_bytes: int, most: int) -> Iterator[li
     page: list[Settled] = []
     size = 0
     for each in settled:
-        if page and (size + len(each.outcome) > most_bytes or len(page) == most):
+        length = len(each.outcome) + len(each.bundle)
+        if page and (size + length > most_bytes or len(page) == most):
             yield page
             page, size = [], 0
         page.append(each)
-        size += len(each.outcome)
+        size += length
     yield page

@@ -251,7 +251,7 @@ def test_a_wrong_field_is_named_and_nothing_is_stored(fleet: Fleet, body: dict[s
 
 def test_an_unknown_kind_is_named(fleet: Fleet) -> None:
     with pytest.raises(
-        UnknownKind, match="There is no job kind 'alchemy'; kinds are inference, judge, score, simulated"
+        UnknownKind, match="There is no job kind 'alchemy'; kinds are inference, judge, rollout, score, simulated"
     ):
         fleet.core.door.submit(JobRequest(kind="alchemy", items=[{}]))
 

@@ -39,9 +39,9 @@ def test_swapped_weights_answer_like_those_loaded_afresh_and_are_named(folders: 
     before, _ = told(engine, old)
     wanted, _ = told(TransformersEngine(EngineOptions({}, on_cpu=True)), new)
     assert before != wanted
-    engine.swap(ModelRef(str(old)), str(new), "step-7")
+    engine.swap(ModelRef(str(old)), engine.read(str(new)), "step-7")
     assert told(engine, old) == (wanted, {"step-7"})
-    engine.swap(ModelRef(str(old)), str(old / "model.safetensors"), "step-8")
+    engine.swap(ModelRef(str(old)), engine.read(str(old / "model.safetensors")), "step-8")
     assert told(engine, old) == (before, {"step-8"})
     assert [each.loading for each in announced] == [str(old), ""], "nothing was loaded again"
 
@@ -81,7 +81,7 @@ def test_weights_that_do_not_fit_change_nothing(
     engine = TransformersEngine(EngineOptions({}, on_cpu=True))
     before = told(engine, old)
     with pytest.raises(WeightsRefused, match=reason):
-        engine.swap(ModelRef(str(old)), str(new), "step-7")
+        engine.swap(ModelRef(str(old)), engine.read(str(new)), "step-7")
     assert told(engine, old) == before
 
 
@@ -92,12 +92,12 @@ def test_broken_or_absent_files_change_nothing(folders: tuple[Path, Path]) -> No
     weights = new / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-2000])
     with pytest.raises(WeightsRefused):
-        engine.swap(ModelRef(str(old)), str(new), "step-7")
+        engine.swap(ModelRef(str(old)), engine.read(str(new)), "step-7")
     weights.write_bytes(b"nothing")
     with pytest.raises(WeightsRefused, match="not a whole safetensors file"):
-        engine.swap(ModelRef(str(old)), str(new), "step-7")
+        engine.swap(ModelRef(str(old)), engine.read(str(new)), "step-7")
     with pytest.raises(WeightsRefused, match="no such weights"):
-        engine.swap(ModelRef(str(old)), str(new / "gone"), "step-7")
+        engine.swap(ModelRef(str(old)), engine.read(str(new / "gone")), "step-7")
     assert told(engine, old) == before
 
 
@@ -109,11 +109,11 @@ def test_a_tied_weight_may_come_under_both_its_names_if_they_agree(tmp_path: Pat
     assert "lm_head.weight" not in weights
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
     save_file(weights, new / "model.safetensors")
-    engine.swap(ModelRef(str(old)), str(new), "step-7")
+    engine.swap(ModelRef(str(old)), engine.read(str(new)), "step-7")
     weights["lm_head.weight"][0, 0] += 1
     save_file(weights, new / "model.safetensors")
     with pytest.raises(WeightsRefused, match="are one in the model"):
-        engine.swap(ModelRef(str(old)), str(new), "step-8")
+        engine.swap(ModelRef(str(old)), engine.read(str(new)), "step-8")
     assert told(engine, old)[1] == {"step-7"}
 
 
@@ -126,5 +126,5 @@ def test_weights_may_come_in_several_files(tmp_path: Path) -> None:
     save_file(dict(weights[:5]), parts / "one.safetensors")
     save_file(dict(weights[5:]), parts / "two.safetensors")
     engine = TransformersEngine(EngineOptions({}, on_cpu=True))
-    engine.swap(ModelRef(str(old)), str(parts), "step-7")
+    engine.swap(ModelRef(str(old)), engine.read(str(parts)), "step-7")
     assert told(engine, old) == (wanted, {"step-7"})

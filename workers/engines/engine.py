@@ -16,8 +16,10 @@ from tasks.inference.engine import (
     Likelihood,
     ModelRef,
     More,
+    Renewal,
     RewardRequest,
     Scored,
+    Weights,
 )
 from workers.engines import scoring
 from workers.engines.likelihood import likelihood, perplexity
@@ -29,7 +31,7 @@ from workers.engines.residents import Holdings, Resident, Residents
 from workers.engines.rows import Row
 from workers.engines.running_batch import Budget, RunningBatch
 from workers.engines.sources import Sources
-from workers.engines.weights import swap_weights
+from workers.engines.weights import ReadWeights, put_weights, read_weights
 
 #: Rows that generate together, and tokens of prompts run together, on a CPU and on a GPU; see docs/models.md.
 ROWS = {"cpu": 64, "cuda": 256}
@@ -74,6 +76,7 @@ class TransformersEngine:
         on_done: Done | None = None,
         more: More | None = None,
         is_cancelled: Callable[[], bool] | None = None,
+        renewal: Renewal | None = None,
     ) -> list[Generated | AssayError]:
         resident = self._residents.get(model, "generate")
         answers: dict[int, Generated | AssayError] = {}
@@ -97,6 +100,7 @@ class TransformersEngine:
             lambda row, answer: settle(row.index, answer),
             lambda room: encode(more(room)) if more else [],
             is_cancelled or (lambda: False),
+            renewal,
         )
         return [] if on_done else [answers[index] for index in range(asked)]
 
@@ -117,8 +121,18 @@ class TransformersEngine:
     def perplexity(self, model: ModelRef, texts: Sequence[str]) -> list[Scored | AssayError]:
         return perplexity(self._residents.get(model, "generate").model, texts)
 
-    def swap(self, model: ModelRef, weights: str, version: str) -> None:
-        swap_weights(self._residents.get(model, "generate").model, Path(weights), version)
+    def version(self, model: ModelRef) -> str:
+        return self._residents.get(model, "generate").model.version
+
+    def read(self, uri: str, sha256: str = "") -> ReadWeights:
+        return read_weights(uri, sha256)
+
+    def swap(self, model: ModelRef, weights: Weights, version: str) -> None:
+        assert isinstance(weights, ReadWeights)
+        put_weights(self._residents.get(model, "generate").model, weights, version)
+
+    def drop(self, model: ModelRef) -> None:
+        self._residents.drop(model, "generate")
 
     def _batch(self, resident: Resident) -> RunningBatch:
         if resident.batch is None:

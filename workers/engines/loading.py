@@ -60,6 +60,8 @@ def load(ref: ModelRef, role: Role, source: Source, dtype: torch.dtype, device: 
             source.folder, dtype=dtype, local_files_only=True, output_loading_info=True, **options
         )
     _require_whole(ref, role, found)
+    if ref.copy and device.type == "cpu":
+        _detach(network)
     if source.gguf:
         _forget_quantization(network)
     _pad(network, tokenizer)
@@ -115,6 +117,13 @@ def _require_whole(ref: ModelRef, role: Role, found: dict[str, Any]) -> None:
     if missing or found.get("mismatched_keys"):
         names = ", ".join(missing[:3]) or "some have another shape than config.json says"
         raise NotAModel(f"not a model for this use ({role}): {ref} lacks weights: {names}")
+
+
+def _detach(network: PreTrainedModel) -> None:
+    """Weights that will be changed get memory of their own now: they are the mapped file, whose pages would be copied
+    one by one at the first change, a second for each half gigabyte, while answers wait."""
+    for each in (*network.parameters(), *network.buffers()):
+        each.data = each.data.clone()
 
 
 def _forget_quantization(network: PreTrainedModel) -> None:

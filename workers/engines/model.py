@@ -77,7 +77,7 @@ class Model:
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
     def answer(self, row: Row) -> Generated:
-        return row.answer(self.decode, self.version)
+        return row.answer(self.decode)
 
 
 def _end_tokens(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[int]:

@@ -76,6 +76,11 @@ class Residents:
         self._held.move_to_end(key)
         return self._held[key]
 
+    def drop(self, ref: ModelRef, role: Role) -> None:
+        if self._held.pop((ref, role), None):
+            free_device_memory()
+            self._announce(self.holdings)
+
     def _load(self, ref: ModelRef, role: Role) -> Model:
         started = time.monotonic()
         dtype = choose_dtype(ref.dtype, self._device)

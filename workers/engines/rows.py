@@ -1,10 +1,11 @@
 """One answer under way: its prompt, what was generated so far, and when it ends."""
 
+import time
 from collections.abc import Callable, Collection
 from random import Random
 
-from tasks.errors import AssayError
-from tasks.inference.engine import Finish, Generated, GenerateRequest
+from tasks.errors import AssayError, GenerationTimeout
+from tasks.inference.engine import Finish, Generated, GenerateRequest, Span
 
 #: Tokens looked at beyond a stop string's own length: one may begin inside a token, or before a split character.
 MARGIN = 4
@@ -19,6 +20,7 @@ class Row:
         self.request = request
         self.prompt = prompt
         self.most = min(request.sampling.max_new_tokens, room)
+        self._until: float | None = None
         self._stop_tokens = max((len(each.encode()) for each in request.sampling.stop), default=0) + MARGIN
         self.restart()
 
@@ -26,6 +28,7 @@ class Row:
         """From the prompt again, with the same chances."""
         self.output: list[int] = []
         self.logprobs: list[float] = []
+        self.spans: list[Span] = []
         self.close_calls = 0
         self.finish: Finish | None = None
         self.error: AssayError | None = None
@@ -35,6 +38,11 @@ class Row:
     @property
     def is_done(self) -> bool:
         return self.finish is not None or self.error is not None
+
+    @property
+    def context(self) -> list[int]:
+        """All tokens so far: what is run when it joins the batch."""
+        return self.prompt + self.output
 
     @property
     def need(self) -> int:
@@ -54,9 +62,24 @@ class Row:
         """One number in [0, 1) for each token: drawn from this row's own chances, whatever shares its batch."""
         return self._chance.random()
 
-    def accept(self, token: int, logprob: float | None, end_tokens: Collection[int], decode: Decode) -> bool:
+    def check_time(self) -> None:
+        """Its time counts from when it first joins the batch."""
+        if self.request.timeout_s is None:
+            return
+        now = time.monotonic()
+        self._until = self._until or now + self.request.timeout_s
+        if now > self._until:
+            self.error = GenerationTimeout(f"The answer was not complete within {self.request.timeout_s:g} s.")
+
+    def accept(
+        self, token: int, logprob: float | None, version: str, end_tokens: Collection[int], decode: Decode
+    ) -> bool:
         """Take the next token; whether the answer ends with it."""
         self.output.append(token)
+        if self.spans and self.spans[-1].version == version:
+            self.spans[-1] = Span(version, self.spans[-1].tokens + 1)
+        else:
+            self.spans.append(Span(version, 1))
         if logprob is not None:
             self.logprobs.append(logprob)
         if token in end_tokens or (self.request.sampling.stop and self._has_stop(decode)):
@@ -70,7 +93,7 @@ class Row:
         tail = decode(self.output[-self._stop_tokens :])
         return any(each in tail for each in self.request.sampling.stop)
 
-    def answer(self, decode: Decode, version: str) -> Generated:
+    def answer(self, decode: Decode) -> Generated:
         assert self.finish is not None
         text = decode(self.output)
         found = [at for each in self.request.sampling.stop if (at := text.find(each)) >= 0]
@@ -80,6 +103,8 @@ class Row:
             tokens_in=len(self.prompt),
             token_ids=tuple(self.output),
             logprobs=tuple(self.logprobs) if self.request.logprobs else None,
-            version=version,
+            version=self.spans[0].version,
+            spans=tuple(self.spans),
+            prompt_ids=tuple(self.prompt),
             close_calls=self.close_calls,
         )

@@ -2,6 +2,10 @@
 
 Prompts are run in groups of one rounded length, equal ones once; their last token is left to the common step, where all
 tokens are chosen. Memory decides how many rows there are: see `Budget`. What a row gets does not depend on the others.
+
+New weights are taken between two tokens. Rows that go on with them are read anew, prompt and tokens so far: keys and
+values of the old weights would make the next token one of neither version, and its log-probability one that no forward
+of the trainer gives again.
 """
 
 import logging
@@ -12,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tasks.errors import AssayError, DeviceOutOfMemory, NoLongerWanted, OutputNotANumber
-from tasks.inference.engine import Generated
+from tasks.inference.engine import Generated, Renewal
 from workers.engines.memory import free_device_memory, is_out_of_memory
 from workers.engines.model import Model
 from workers.engines.rows import Row
@@ -55,18 +59,26 @@ class RunningBatch:
         return self._cache.rows * self._cache.length * self._model.kv_bytes
 
     @torch.inference_mode()
-    def run(self, rows: Sequence[Row], settle: Settle, feed: Feed, is_cancelled: Callable[[], bool]) -> None:
+    def run(
+        self,
+        rows: Sequence[Row],
+        settle: Settle,
+        feed: Feed,
+        is_cancelled: Callable[[], bool],
+        renewal: Renewal | None = None,
+    ) -> None:
         """Settle all rows, and all that `feed` gives when it is asked for so many more."""
         self._wait(rows)
         try:
             while True:
-                if not self._waiting and (room := self._room()):
+                may_join = not renewal or self._renew(renewal)
+                if may_join and not self._waiting and (room := self._room()):
                     self._wait(feed(room))
                 if not (self._rows or self._waiting):
                     return
                 if is_cancelled():
                     break
-                self._attempt(self._advance)
+                self._attempt(self._advance if may_join else self._step)
                 done = self._leave()
                 for row in done:
                     settle(row, row.error or self._model.answer(row))
@@ -80,7 +92,24 @@ class RunningBatch:
 
     def _wait(self, rows: Sequence[Row]) -> None:
         self._waiting.extend(rows)
-        self._waiting.sort(key=lambda row: (len(row.prompt), row.prompt))
+        self._waiting.sort(key=lambda row: (len(row.context), row.context))
+
+    def _renew(self, renewal: Renewal) -> bool:
+        """Take new weights if there are some. Returns whether rows may join: not while others end with the old ones."""
+        if not renewal.is_due():
+            return True
+        if renewal.interrupt == "finish" and self._rows:
+            self._joins = False
+            return False
+        before = self._model.version
+        renewal.renew()
+        if self._model.version != before:
+            rows, self._rows = self._rows, []
+            if renewal.interrupt == "restart":
+                for row in (*rows, *self._waiting):
+                    row.restart()
+            self._wait(rows)
+        return True
 
     def _room(self) -> int:
         """Rows that may join now; none while too few are free to be worth an interruption."""
@@ -111,7 +140,7 @@ class RunningBatch:
             if rows > 1 and not fits:  # a single one is tried whatever it takes
                 break
             width = self._width(row)
-            prompts.add(tuple(row.prompt))
+            prompts.add(tuple(row.context))
             alike = width == self._width(group[0]) if group else True
             if not alike or (group and len(prompts) * width > self._budget.prompt_tokens):
                 break
@@ -119,8 +148,8 @@ class RunningBatch:
         return group
 
     def _width(self, row: Row) -> int:
-        """The places that its prompt is run with, but for the last token: a matter of its length alone."""
-        before = len(row.prompt) - 1
+        """The places that it is read with, but for the last token: a matter of its length alone."""
+        before = len(row.context) - 1
         return round_up(self._model.width(before)) if before else 0
 
     def _fill(self, group: list[Row]) -> None:
@@ -129,7 +158,7 @@ class RunningBatch:
         self._rows += group  # from here on a failure finds them
         alike: dict[tuple[int, ...], list[int]] = {}
         for at, row in enumerate(group):
-            alike.setdefault(tuple(row.prompt), []).append(first + at)
+            alike.setdefault(tuple(row.context), []).append(first + at)
         width = self._width(group[0])
         if not width:
             return
@@ -177,8 +206,10 @@ class RunningBatch:
             note_close_calls(logits, self._rows, self._model.network.dtype)
         for row, is_sound in zip(self._rows, logits.amax(-1).isfinite().tolist(), strict=True):
             row.error = None if is_sound else OutputNotANumber()
+        model = self._model
         for row, token, logprob in zip(self._rows, tokens, logprobs, strict=True):
-            row.accept(token, logprob, self._model.end_tokens, self._model.decode)
+            if not row.accept(token, logprob, model.version, model.end_tokens, model.decode):
+                row.check_time()
 
     def _logits(self) -> Tensor:
         device = self._model.device
@@ -227,7 +258,7 @@ class RunningBatch:
             rows[0].error = DeviceOutOfMemory()
             self._failed += rows
             return
-        prompt_tokens = min(self._budget.prompt_tokens, sum(len(row.prompt) for row in rows))
+        prompt_tokens = min(self._budget.prompt_tokens, sum(len(row.context) for row in rows))
         self._budget = Budget(len(rows) // 2, self._budget.kv_tokens, prompt_tokens // 2)
         log.warning("out of memory with %d rows: going on with %d at most (%s)", len(rows), self._budget.rows, message)
         for row in rows:

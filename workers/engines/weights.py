@@ -1,65 +1,145 @@
-"""Other weights for a model that is loaded: same architecture, no reload. All of them are taken, or none."""
+"""Other weights for a model that is loaded: same architecture, no reload. All of them are taken, or none.
 
-from pathlib import Path
+Reading them (`read_weights`) needs no model and may go on in another thread while the model generates; putting them
+into place (`put_weights`) is copying. They are read into memory whole, not mapped: whoever wrote a file may write it
+again.
+"""
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from tasks.errors import NotAModel, WeightsRefused
-from workers.engines.memory import read_header
+from tasks.connections import redact
+from tasks.errors import AssayError, StorageUnavailable, WeightsRefused
+from workers.engines.memory import MOST_HEADER_BYTES
 from workers.engines.model import Model
 
+#: Bytes read, and hashed, at a time.
+PIECE_BYTES = 8 << 20
+_DTYPES = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
+    "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+}  # fmt: skip
 
-def swap_weights(model: Model, place: Path, version: str) -> None:
-    """Shapes are compared before anything is read, everything is read and checked before anything is changed: what is
-    left is copying, which cannot fail halfway. It takes the weights a second time in main memory."""
-    files = sorted(place.glob("*.safetensors")) if place.is_dir() else [place] if place.is_file() else []
-    if not files:
-        raise WeightsRefused(f"no such weights: {place} (a safetensors file, or a directory of them)")
+
+@dataclass(frozen=True, slots=True)
+class ReadWeights:
+    """Implements tasks.inference.engine.Weights."""
+
+    tensors: dict[str, Tensor]
+    bytes: int
+
+
+def read_weights(uri: str, sha256: str = "") -> ReadWeights:
+    """From a safetensors file, or a folder of them; a path, or whatever fsspec knows. The checksum is the file's, or
+    for a folder that of what `sha256sum *.safetensors` prints. Raises WeightsRefused or StorageUnavailable."""
+    tensors: dict[str, Tensor] = {}
+    sums: dict[str, str] = {}
+    size = 0
+    with _explained(uri):
+        from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # few processes need it
+
+        filesystem, root = url_to_fs(uri)
+        is_folder = filesystem.isdir(root)
+        paths = sorted(filesystem.glob(f"{root.rstrip('/')}/*.safetensors")) if is_folder else [root]
+        if not paths or not filesystem.isfile(paths[0]):
+            raise WeightsRefused(f"no such weights: {redact(uri)} (a safetensors file, or a folder of them)")
+        for path in paths:
+            name = path.rsplit("/", 1)[-1]
+            held, sums[name] = _load(filesystem, path)
+            size += len(held)
+            tensors |= _parse(held, name)
+    found = next(iter(sums.values()))
+    if is_folder:
+        found = hashlib.sha256("".join(f"{each}  {name}\n" for name, each in sums.items()).encode()).hexdigest()
+    if sha256 and found != sha256.lower():
+        raise WeightsRefused(f"the checksum of {redact(uri)} is {found[:12]}..., not {sha256[:12]}...")
+    _require_numbers(tensors)
+    return ReadWeights(tensors, size)
+
+
+def put_weights(model: Model, weights: ReadWeights, version: str) -> None:
+    """Names and shapes are compared before anything is changed: what is left is copying, which cannot fail halfway."""
     wanted: dict[str, Tensor] = dict(model.network.state_dict())
-    _require_fit(wanted, files)
-    fresh = _read(files)
-    _require_sound(wanted, fresh)
+    _require_fit(wanted, weights.tensors)
     with torch.no_grad():
-        for name, values in fresh.items():
+        for name, values in weights.tensors.items():
             wanted[name].copy_(values)
     model.version = version
 
 
-def _require_fit(wanted: dict[str, Tensor], files: list[Path]) -> None:
-    found: dict[str, tuple[int, ...]] = {}
-    for file in files:
-        try:
-            found |= {name: shape for name, (_, shape) in read_header(file).items()}
-        except NotAModel as error:
-            raise WeightsRefused(str(error)) from error
-    if unknown := sorted(found.keys() - wanted.keys()):
+@contextmanager
+def _explained(uri: str) -> Iterator[None]:
+    try:
+        yield
+    except AssayError:
+        raise
+    except FileNotFoundError as error:
+        raise WeightsRefused(f"no such weights: {redact(uri)}") from error
+    except Exception as error:  # each kind of storage has errors of its own
+        raise StorageUnavailable(f"{redact(uri)} cannot be read: {error}") from error
+
+
+def _load(filesystem: Any, path: str) -> tuple[Tensor, str]:
+    """A file's bytes and their checksum."""
+    digest = hashlib.sha256()
+    with filesystem.open(path, "rb", block_size=PIECE_BYTES) as file:
+        size = int(file.seek(0, 2))
+        file.seek(0)
+        held = torch.empty(size, dtype=torch.uint8)
+        view, at = held.numpy().data, 0
+        while count := file.readinto(view[at : at + PIECE_BYTES]):
+            digest.update(view[at : at + count])
+            at += count
+    return held[:at], digest.hexdigest()
+
+
+def _parse(held: Tensor, name: str) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, as parts of its bytes."""
+    try:
+        (length,) = struct.unpack("<Q", bytes(held[:8].numpy()))
+        if length > MOST_HEADER_BYTES:
+            raise ValueError("its header is too long")
+        header = json.loads(bytes(held[8 : 8 + length].numpy()))
+        header.pop("__metadata__", None)
+        return {each: _tensor(held[8 + length :], about) for each, about in header.items()}
+    except (struct.error, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise WeightsRefused(f"{name} is not a whole safetensors file ({error})") from error
+
+
+def _tensor(held: Tensor, about: dict[str, Any]) -> Tensor:
+    first, last = about["data_offsets"]
+    dtype = _DTYPES[about["dtype"]]
+    part = held[first:last]
+    if part.storage_offset() % dtype.itemsize:
+        part = part.clone()
+    return part.view(dtype).view(about["shape"])
+
+
+def _require_numbers(tensors: dict[str, Tensor]) -> None:
+    for name, values in tensors.items():
+        if values.is_floating_point() and values.numel():
+            low, high = values.aminmax()  # either is none as soon as one value is none
+            if not (low.isfinite() and high.isfinite()):
+                raise WeightsRefused(f"{name} holds values that are not numbers")
+
+
+def _require_fit(wanted: dict[str, Tensor], fresh: dict[str, Tensor]) -> None:
+    if unknown := sorted(fresh.keys() - wanted.keys()):
         raise WeightsRefused(f"the model has no {unknown[0]} ({len(unknown)} names are unknown)")
-    for name, shape in found.items():
-        if shape != tuple(wanted[name].shape):
-            raise WeightsRefused(f"{name} is {list(shape)}, the model's is {list(wanted[name].shape)}")
-    given = {wanted[name].data_ptr() for name in found}  # tied weights are one tensor under two names
-    if missing := sorted(name for name, held in wanted.items() if held.data_ptr() not in given):
-        raise WeightsRefused(f"{missing[0]} is missing ({len(missing)} are)")
-
-
-def _read(files: list[Path]) -> dict[str, Tensor]:
-    fresh: dict[str, Tensor] = {}
-    for file in files:
-        try:
-            with safe_open(file, framework="pt", device="cpu") as opened:
-                fresh |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # it has no iterator
-        except (OSError, SafetensorError) as error:
-            raise WeightsRefused(f"{file.name} cannot be read: {error}") from error
-    return fresh
-
-
-def _require_sound(wanted: dict[str, Tensor], fresh: dict[str, Tensor]) -> None:
-    by_place: dict[int, str] = {}
+    by_place: dict[int, str] = {}  # tied weights are one tensor under two names
     for name, values in fresh.items():
-        if values.is_floating_point() and not values.isfinite().all():
-            raise WeightsRefused(f"{name} holds values that are not numbers")
+        if values.shape != wanted[name].shape:
+            raise WeightsRefused(f"{name} is {list(values.shape)}, the model's is {list(wanted[name].shape)}")
         twin = by_place.setdefault(wanted[name].data_ptr(), name)
         if twin != name and not torch.equal(values, fresh[twin]):
             raise WeightsRefused(f"{name} and {twin} are one in the model, but differ here")
+    if missing := sorted(name for name, held in wanted.items() if held.data_ptr() not in by_place):
+        raise WeightsRefused(f"{missing[0]} is missing ({len(missing)} are)")

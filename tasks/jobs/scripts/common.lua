@@ -71,13 +71,16 @@ local function group_of(job, index)
   return tostring(tonumber(group))
 end
 
+-- Of rollouts; defined in part_samples.lua.
+local put_bundles, note_generated, feed
+
 -- What of a job is asked for with every item. Read once a call.
 local known = {}
 local function facts(job)
   if not known[job] then
-    local info = redis.call('HMGET', key_job(job), 'part_items', 'total', 'keep_items', 'trimmed')
+    local info = redis.call('HMGET', key_job(job), 'part_items', 'total', 'keep_items', 'trimmed', 'feeds')
     known[job] = {part_items = tonumber(info[1] or 0), total = tonumber(info[2] or 0), keep_items = tonumber(info[3] or 0),
-      trimmed = tonumber(info[4] or 0)}
+      trimmed = tonumber(info[4] or 0), feeds = info[5] == '1'}
   end
   return known[job]
 end
@@ -260,7 +263,7 @@ end
 -- commit only one, the item's bit, is left for each item.
 local function open_tally(job, stage)
   return {job = job, stage = stage, ok = 0, failed = 0, cached = 0, counted = {}, outcomes = {}, carry = {}, final = {},
-    reasons = {}, grouped = {}, onward = {}}
+    reasons = {}, grouped = {}, onward = {}, bundles = {}}
 end
 
 local function add(counts, name, number) counts[name] = (counts[name] or 0) + number end
@@ -288,6 +291,11 @@ local function settle(tally, index, status, error_type, cached, next, outcome)
     return true
   end
   tally.final[#tally.final + 1] = index
+  local cut = facts(job).feeds and string.find(outcome, '\n', 1, true)
+  if cut then
+    tally.bundles[#tally.bundles + 1] = string.sub(outcome, cut + 1)
+    outcome = string.sub(outcome, 1, cut - 1)
+  end
   local part = part_of(job, index)
   tally.outcomes[part] = tally.outcomes[part] or {}
   table.insert(tally.outcomes[part], index)
@@ -322,9 +330,10 @@ local function trim(job)
   if about.keep_items == 0 then return end
   local last = math.min(about.total - about.keep_items, about.trimmed + 1000)
   while about.trimmed < last and redis.call('HDEL', key_job_outcomes(job, 0), about.trimmed) == 1 do
-    for _, key in ipairs({key_job_blocks(job), key_job_members(job), key_job_awaited(job), key_job_deaths(job)}) do
+    for _, key in ipairs({key_job_members(job), key_job_awaited(job), key_job_deaths(job)}) do
       redis.call('HDEL', key, about.trimmed)
     end
+    if not about.feeds then redis.call('HDEL', key_job_blocks(job), about.trimmed) end -- those of a rollout are its prompts
     about.trimmed = about.trimmed + 1
     if about.trimmed % PAGE_ITEMS == 0 then
       local page = about.trimmed / PAGE_ITEMS - 1
@@ -354,5 +363,10 @@ local function close_tally(tally)
   for reason, number in pairs(tally.reasons) do redis.call('HINCRBY', key_job_reasons(job), reason, number) end
   for stage, items in pairs(tally.onward) do push_pending(job, stage, compress(items)) end
   trim(job)
+  if facts(job).feeds then
+    put_bundles(job, tally.bundles)
+    note_generated(job, tally)
+    feed(job)
+  end
   return check_end(job)
 end

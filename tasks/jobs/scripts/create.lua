@@ -30,6 +30,7 @@ end
 if exists then return 0 end
 redis.call('ZREM', key_staging(), staged)
 redis.call('ZADD', key_jobs(), stamp(at), job)
+if facts(job).feeds then redis.call('SADD', key_rollouts(), job) end -- which are looked after from now on
 tell(job, 'queued')
 for at_argument = 5 + fields * 2, #ARGV, 2 do push_pending(job, ARGV[at_argument], ARGV[at_argument + 1]) end
 local limit = redis.call('HGET', key_job(job), 'deadline_s')

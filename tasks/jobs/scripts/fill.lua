@@ -10,6 +10,9 @@ local made, MOST_CHUNKS = {0}, 256
 -- Chunks that an engine which takes items as it has room may hold: the slowest item of one must not leave it half empty.
 local STREAMED = 6
 
+-- A device that could not follow a rollout's weights gets no work of it.
+local function is_barred(job, queue) return pool == 'device' and redis.call('SISMEMBER', key_rollout_left(job), queue) == 1 end
+
 -- Jobs that are ready for a queue that takes these kinds of work, least served first, each with how much it was served.
 local function ready_for(takes, priority)
   if takes == pool then return redis.call('ZRANGE', key_ready(pool, priority), 0, 15, 'WITHSCORES') end
@@ -24,19 +27,19 @@ local function ready_for(takes, priority)
 end
 
 -- Best job: highest priority, then least served; a job whose model is loaded may go first while it is close to that.
-local function choose(loaded, takes)
+local function choose(queue, loaded, takes)
   for _, priority in ipairs(PRIORITIES) do
-    local best = ready_for(takes, priority)
-    if best[1] then
-      local chosen = best[1]
-      if loaded ~= '' then
-        for at = 1, #best, 2 do
-          local sort = redis.call('HGET', key_job(string.match(best[at], '^[^|]+')), 'batch_key') or ''
-          local model = string.match(sort, '|(.*)')
-          local same = string.find(',' .. loaded .. ',', ',' .. model .. ',', 1, true)
-          if same and tonumber(best[at + 1]) <= tonumber(best[2]) + 4 * target_s then chosen = best[at] break end
-        end
+    local best, chosen, least = ready_for(takes, priority), nil, nil
+    for at = 1, #best, 2 do
+      local job = string.match(best[at], '^[^|]+')
+      if not is_barred(job, queue) then
+        if not chosen then chosen, least = best[at], tonumber(best[at + 1]) end
+        if loaded == '' or tonumber(best[at + 1]) > least + 4 * target_s then break end
+        local model = string.match(redis.call('HGET', key_job(job), 'batch_key') or '', '|(.*)')
+        if model and string.find(',' .. loaded .. ',', ',' .. model .. ',', 1, true) then chosen = best[at] break end
       end
+    end
+    if chosen then
       local job, stage = string.match(chosen, '^([^|]+)|(.+)$')
       return job, stage, priority
     end
@@ -128,7 +131,7 @@ end
 
 -- Returns whether there may be more to do for this queue.
 local function new_chunk(queue, readers, loaded, takes)
-  local job, stage, priority = choose(loaded, takes)
+  local job, stage, priority = choose(queue, loaded, takes)
   if not job then return false end
   local streams = redis.call('HGET', key_job(job), 'streams:' .. stage) == '1'
   if not has_room(queue, readers, priority, streams) then return false end
@@ -183,6 +186,7 @@ local function steal(queue, takes, is_idle)
   if not victim then return end
   local id = last_for(victim, takes, is_idle)
   local info = redis.call('HMGET', key_chunk(id), 'job', 'priority', 'sequence', 'seconds')
+  if is_barred(info[1], queue) then return end
   leave_queue(id, victim, info[2], info[4])
   redis.call('HSET', key_chunk(id), 'queue', queue, 'dispatched_at', stamp(now()))
   dispatch(queue, 1, id, info[1], info[2], tonumber(info[3]), info[4])

@@ -1,0 +1,42 @@
+"""The items of a rollout: its prompts, again and again. An item's index says which prompt of which epoch it is, so that
+nothing is written for it."""
+
+import random
+from array import array
+from dataclasses import dataclass
+from functools import lru_cache
+
+LOOPED = "looped:"
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    prompts: int
+    seed: int | None
+    """Each epoch has an order of its own, drawn with it; None: the order of the file."""
+    layout: str
+    """Of the prompts themselves."""
+
+    def __str__(self) -> str:
+        return f"{LOOPED}{self.prompts}:{'' if self.seed is None else self.seed}:{self.layout}"
+
+    def epoch(self, index: int) -> int:
+        return index // self.prompts
+
+    def prompt(self, index: int) -> int:
+        epoch, at = divmod(index, self.prompts)
+        return at if self.seed is None else _order(self.prompts, self.seed, epoch)[at]
+
+
+def as_loop(layout: str) -> Loop | None:
+    if not layout.startswith(LOOPED):
+        return None
+    _, prompts, seed, within = layout.split(":", 3)
+    return Loop(int(prompts), int(seed) if seed else None, within)
+
+
+@lru_cache(maxsize=4)
+def _order(prompts: int, seed: int, epoch: int) -> "array[int]":
+    order = array("l", range(prompts))
+    random.Random(f"{seed}:{epoch}").shuffle(order)
+    return order

@@ -1,0 +1,1 @@
+"""Job kind `rollout`: samples for a trainer, generated while it trains."""

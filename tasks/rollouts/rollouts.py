@@ -1,0 +1,162 @@
+"""Rollouts as others steer them: made, held, told of versions, looked at. The samples go through `queue.py`."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, cast
+from uuid import uuid4
+
+from config import keys
+from config.queues import Priority
+from tasks.app import AssayCelery
+from tasks.errors import Conflict, InvalidRequest, StorageUnavailable, UnknownJob
+from tasks.jobs.core import JobCore
+from tasks.jobs.ledger import prelude
+from tasks.jobs.model import JobHead
+from tasks.jobs.storage import NewFile, weights_path
+from tasks.rollouts.kind import Rollout
+from tasks.rollouts.metrics import Counts, statistics
+from tasks.rollouts.model import RolloutSpec
+from tasks.rollouts.queue import SCRIPTS, Batch, SampleQueue, Wish
+from tasks.rollouts.task import send_word
+from tasks.rollouts.versions import SyncStatus, Versions
+
+#: Outcomes of prompts that are kept; what was made of them is in the queue.
+KEPT_ITEMS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    is_held: bool
+    generating: int
+    """Chunks that are still generated: a pause holds when there are none."""
+
+    @property
+    def holds(self) -> bool:
+        return self.is_held and self.generating == 0
+
+
+class Rollouts:
+    def __init__(self, core: JobCore, app: AssayCelery) -> None:
+        self._core = core
+        self._app = app
+        self._state = core.state
+        self.versions = Versions(core.state)
+        self.queue = SampleQueue(core.state, core.values())
+        before = prelude()
+        self._open, self._hold, self._renew = (
+            core.state.register_script(before + (SCRIPTS / f"{name}.lua").read_text())
+            for name in ("open", "hold", "renew")
+        )
+
+    def create(
+        self, spec: RolloutSpec, prompts: Iterable[bytes], metadata: dict[str, Any], priority: Priority = "normal",
+        key: str | None = None, token: str = "",
+    ) -> str:  # fmt: skip
+        """The id of a new rollout, or of the one that this key made before. Prompts are lines of JSON."""
+        lines = iter(prompts)
+        first = next(lines, None)
+        if spec.generates and first is None:
+            raise InvalidRequest("prompts: there are none to generate from.", field="prompts")
+        if not spec.generates and first is not None:
+            raise InvalidRequest("prompts: there is no `model` to generate from them.", field="prompts")
+        head = JobHead(
+            kind=Rollout.name, spec=spec.model_dump(mode="json", exclude_none=True, exclude={"rollout"}),
+            priority=priority, cache="off", metadata=metadata,
+        )  # fmt: skip
+        given = chain([first], lines) if first is not None else ()
+        rollout = self._core.door.loop(head, given, spec.seed if spec.shuffle else None, KEPT_ITEMS, key, token)
+        if spec.model:
+            kind = cast(Rollout, self._core.kinds[Rollout.name])
+            self.versions.open(rollout, kind.model(spec.model_copy(update={"rollout": rollout})), spec.sync)
+        bounds = [part for pair in spec.bounds().items() for part in pair]
+        self._fill(int(self._open(keys=[], args=[rollout, spec.version, *bounds])))
+        return rollout
+
+    def hold(self, rollout: str, wish: bool | None = None) -> Held:
+        """Stop generating (True), go on (False), or only look."""
+        held, running, begun = self._hold(keys=[], args=[rollout, "" if wish is None else int(wish)])
+        if wish is False:
+            self._core.dispatcher.fill("device")
+        else:
+            self._fill(begun)
+        return Held(bool(held), int(running))
+
+    def get(self, rollout: str, wish: Wish, waited_s: float = 0.0) -> Batch:
+        batch = self.queue.get(rollout, wish, waited_s)
+        self._fill(batch.begun)
+        return batch
+
+    def acknowledge(self, rollout: str, batch: str) -> int:
+        number, begun = self.queue.acknowledge(rollout, batch)
+        self._fill(begun)
+        return number
+
+    # --- versions ---
+
+    def new_weights(self, rollout: str, number: int) -> tuple[str, NewFile]:
+        """A file of ours for the weights of this version, to be written and announced, and its URI."""
+        self._core.storage.require_reach(worker.host for worker in self._core.registry.workers())
+        path = weights_path(rollout, number, uuid4().hex[:8])
+        return self._core.storage.uri(path), self._core.storage.create(path)
+
+    def announce(self, rollout: str, number: int, uri: str, sha256: str, owned: bool = False) -> SyncStatus:
+        """The trainer has this version: devices take it before they generate on. Raises Conflict when it is not new,
+        or there is nothing to take it."""
+        if not self.generates(rollout):
+            raise Conflict("The rollout generates nothing: name your version when you take samples.")
+        devices = [worker.queues[0] for worker in self._core.registry.workers() if worker.pool == "device"]
+        version = self.versions.announce(rollout, number, uri, sha256, devices, owned=owned)
+        if self._field(rollout, "simulated") == "1":  # there is nothing to load
+            for device in devices:
+                self.versions.confirm(rollout, device, version, 0.0)
+        else:
+            send_word(self._app, rollout, devices)
+        self._fill(int(self._renew(keys=[], args=[rollout, number])))
+        self._sweep(rollout)
+        return self.versions.status(rollout)
+
+    def sync_status(self, rollout: str) -> SyncStatus:
+        status = self.versions.status(rollout)
+        if status.state != "syncing":
+            self._sweep(rollout)
+        return status
+
+    def _sweep(self, rollout: str) -> None:
+        for uri in self.versions.sweep(rollout):
+            if path := self._core.storage.path_of(uri):
+                try:
+                    self._core.storage.delete_file(path)
+                except StorageUnavailable:  # it goes with the rollout
+                    return
+
+    def delete_weights(self, uri: str) -> None:
+        """A file of ours that was never announced."""
+        if path := self._core.storage.path_of(uri):
+            self._core.storage.delete_file(path)
+
+    # --- looking ---
+
+    def generates(self, rollout: str) -> bool:
+        return self._field(rollout, "generates") == "1"
+
+    def _field(self, rollout: str, name: str) -> str | None:
+        return cast("str | None", self._state.hget(keys.rollout(rollout), name))
+
+    def statistics(self, rollout: str) -> dict[str, Any]:
+        pipeline = self._state.pipeline(transaction=False)
+        pipeline.hgetall(keys.rollout(rollout))
+        pipeline.hmget(keys.job(rollout), ["total", "ok", "failed"])
+        pipeline.lrange(keys.rollout_recent(rollout), 0, -1)
+        pipeline.lrange(keys.rollout_times(rollout), 0, -1)
+        pipeline.time()
+        fields, job, recent, times, (seconds, micros) = pipeline.execute()
+        if not fields or job[0] is None:
+            raise UnknownJob(f"There is no rollout {rollout!r}; it may have expired.")
+        sync = self.versions.status(rollout) if fields.get("generates") == "1" else None
+        total, ok, failed = (int(each) for each in job)
+        return statistics(Counts(fields, total, ok, failed, recent, times, sync, seconds + micros / 1e6))
+
+    def _fill(self, begun: int) -> None:
+        if begun:
+            self._core.dispatcher.fill("device")

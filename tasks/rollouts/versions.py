@@ -1,0 +1,191 @@
+"""Which weights the devices of a rollout are to hold, and how far they are: `scripts/versions.lua`, in the state Redis.
+
+A trainer announces a version; every device takes it and confirms, or says why it cannot. If nobody could, it is taken
+back. Loading weights is not here: see `following.py`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from redis import Redis
+
+from config import keys
+from tasks.errors import Conflict, InvalidRequest
+from tasks.inference.engine import ModelRef
+
+SyncState = Literal["synced", "syncing", "rolled_back"]
+DeviceState = Literal["following", "awaited", "left"]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncConfig:
+    max_sync_retries: int = 3
+    """Tries of a device in all."""
+    sync_timeout: float = 10.0
+    """Seconds one may take. A device that is not heard of for all its tries has left."""
+    sync_retry_delay: float = 0.1
+    """Seconds between two."""
+
+    def __post_init__(self) -> None:
+        if self.max_sync_retries < 1:
+            raise InvalidRequest("must be 1 at least", "max_sync_retries")
+        if self.sync_timeout <= 0:
+            raise InvalidRequest("must be above 0", "sync_timeout")
+        if self.sync_retry_delay < 0:
+            raise InvalidRequest("must not be negative", "sync_retry_delay")
+
+
+_DEFAULTS = SyncConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    rollout: str
+    number: int = 0
+    """0: the model as it is in its folder."""
+    serial: int = 0
+    """Of the announcement: a version that was taken back may be announced again with other weights."""
+    uri: str = ""
+    sha256: str = ""
+
+    @property
+    def name(self) -> str:
+        """What an engine calls these weights; empty for those the model came with."""
+        return f"{self.rollout}:{self.number}:{self.serial}" if self.serial else ""
+
+
+def number_of(name: str) -> int:
+    """The version of weights by the name an engine has for them; 0 for those that a model came with."""
+    parts = name.split(":")
+    return int(parts[1]) if len(parts) == 3 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStatus:
+    state: DeviceState
+    number: int
+    """The version it confirmed last."""
+    latency_s: float
+    """What that took it."""
+    reason: str
+    """Why it left."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncStatus:
+    version: Version
+    state: SyncState
+    reason: str
+    """Why the last version was taken back."""
+    failed_number: int | None
+    """Which one was taken back last."""
+    sync_s: float
+    """From the last announcement to the last device's word."""
+    syncs: int
+    rollbacks: int
+    config: SyncConfig
+    devices: Mapping[str, DeviceStatus] = field(default_factory=dict)
+    model: ModelRef | None = None
+
+
+class Versions:
+    def __init__(self, state: Redis) -> None:
+        self._state = state
+        script = Path(__file__).with_name("scripts") / "versions.lua"
+        self._script = state.register_script(keys.lua_functions() + script.read_text())
+
+    def open(self, rollout: str, model: ModelRef, config: SyncConfig = _DEFAULTS) -> None:
+        """A new rollout: version 0 of this model."""
+        self._run(rollout, "open", json.dumps(asdict(model)), *_seconds(config))
+
+    def announce(
+        self, rollout: str, number: int, uri: str, sha256: str, devices: Sequence[str],
+        config: SyncConfig | None = None, owned: bool = False,
+    ) -> Version:  # fmt: skip
+        """New weights for these devices. `owned`: the files are ours, and go when no version needs them any more.
+        Saying the same again changes nothing. Raises Conflict when this version, or a later one, was announced."""
+        config = config or self.status(rollout).config
+        said, found, entries = self._run(
+            rollout, "announce", number, uri, sha256, "1" if owned else "", *_seconds(config), *devices
+        )
+        status = _status(rollout, found, entries)
+        if said == "stale":
+            raise Conflict(f"Version {number} is not new: the rollout is at version {status.version.number}.")
+        return status.version
+
+    def current(self, rollout: str) -> Version:
+        """What devices are to hold now."""
+        return self.status(rollout).version
+
+    def serial(self, rollout: str) -> int:
+        """Of what devices are to hold, as far as it is known without asking whether a sync has failed: cheap."""
+        target = self._state.hget(keys.rollout_versions(rollout), "target")
+        return int(json.loads(str(target))["serial"]) if target else 0
+
+    def hear(self, rollout: str, device: str, version: Version) -> bool:
+        """The device is at it. Whether this version is still wanted."""
+        return self._tell(rollout, "hear", device, version)
+
+    def confirm(self, rollout: str, device: str, version: Version, latency_s: float) -> bool:
+        """The device holds it. Whether this version is still wanted."""
+        return self._tell(rollout, "confirm", device, version, f"{latency_s:.6f}")
+
+    def fail(self, rollout: str, device: str, version: Version, reason: str) -> bool:
+        """The device cannot hold it, and leaves. Whether this version was still wanted."""
+        return self._tell(rollout, "fail", device, version, reason[:500])
+
+    def status(self, rollout: str) -> SyncStatus:
+        _, found, entries = self._run(rollout, "look")
+        return _status(rollout, found, entries)
+
+    def left(self, rollout: str) -> set[str]:
+        """Devices that get no work of it."""
+        return {str(name) for name in self._state.smembers(keys.rollout_left(rollout))}
+
+    def sweep(self, rollout: str) -> list[str]:
+        """URIs of our own files that no version names any more. Each is given once."""
+        _, uris = self._script(args=[rollout, "sweep"])
+        return [str(uri) for uri in uris]
+
+    def forget(self, rollout: str) -> None:
+        self._state.delete(keys.rollout_versions(rollout), keys.rollout_devices(rollout), keys.rollout_left(rollout))
+
+    def _tell(self, rollout: str, action: str, device: str, version: Version, *more: str) -> bool:
+        said, _, _ = self._run(rollout, action, device, version.serial, *more)
+        return said != "passed"
+
+    def _run(self, *arguments: Any) -> tuple[str, dict[str, str], dict[str, str]]:
+        said, found, entries = self._script(args=list(arguments))
+        return said, _pairs(found), _pairs(entries)
+
+
+def _seconds(config: SyncConfig) -> tuple[Any, ...]:
+    return config.max_sync_retries, config.sync_timeout, config.sync_retry_delay
+
+
+def _pairs(flat: Sequence[str]) -> dict[str, str]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _status(rollout: str, found: Mapping[str, str], entries: Mapping[str, str]) -> SyncStatus:
+    target = json.loads(found["target"])
+    devices = {name: json.loads(entry) for name, entry in sorted(entries.items())}
+    state: Any = found["state"]
+    return SyncStatus(
+        version=Version(rollout, int(target["number"]), int(target["serial"]), target["uri"], target["sha256"]),
+        state=state,
+        reason=found["reason"],
+        failed_number=int(found["failed_number"]) if "failed_number" in found else None,
+        sync_s=float(found.get("sync_s", 0)),
+        syncs=int(found.get("syncs", 0)),
+        rollbacks=int(found.get("rollbacks", 0)),
+        config=SyncConfig(int(found["tries"]), float(found["timeout_s"]), float(found["delay_s"])),
+        devices={
+            name: DeviceStatus(each["state"], int(each["number"]), float(each["latency_s"]), each["reason"])
+            for name, each in devices.items()
+        },
+        model=ModelRef(**json.loads(found["model"])) if "model" in found else None,
+    )

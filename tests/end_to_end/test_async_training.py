@@ -1,0 +1,80 @@
+"""`run_e2e_test.sh` and `run_benchmark.sh`: what they refuse, and a short run of each on a system of its own."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.programs import Program
+from workers.embedded_redis import free_port
+
+Run = Callable[..., Program]
+
+
+@pytest.mark.parametrize("script", ["run_e2e_test.sh", "run_benchmark.sh"])
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("ACTOR_STRATEGY", "fsdp2", "ACTOR_STRATEGY=fsdp2 means nothing here"),
+        ("NUM_GPUS", "many", "NUM_GPUS must be a whole number from 1 on (it is 'many')"),
+        ("MODEL_ID", "Qwen/Qwen2.5-0.5B-Instruct", "nothing is downloaded here"),
+        ("MODEL_PATH", "/nowhere", "there is no config.json in it"),
+    ],
+)
+def test_what_means_nothing_is_refused_with_a_clear_word(script: str, variable: str, value: str, said: str) -> None:
+    told = subprocess.run(
+        [f"./{script}"], cwd=ROOT, env={"PATH": "/usr/bin:/bin", variable: value}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert told.returncode == 2
+    assert said in told.stderr
+
+
+@pytest.fixture
+def start(run: Run, tmp_path: Path) -> Callable[..., Program]:
+    """A script with a model that knows nothing, in a folder of its own."""
+    program = (
+        "import sys; sys.path.insert(0, 'examples'); import addition, pathlib; addition.write(addition.network(), "
+    )
+    model = tmp_path / "model"
+    subprocess.run([sys.executable, "-c", f"{program} pathlib.Path({str(model)!r}))"], cwd=ROOT, check=True)
+    ports = {name: str(free_port()) for name in ("ASSAY_PORT", "ASSAY_DEVELOPMENT_API_PORT")}
+
+    def start(script: str, **variables: str) -> Program:
+        return run(
+            f"./{script}", ASSAY_NODE="node1", ASSAY_REDIS_URL="", MODEL_PATH=str(model),
+            OUTPUT=str(tmp_path / "results"), **ports | variables,
+        )  # fmt: skip
+
+    return start
+
+
+def test_a_training_run_takes_fresh_samples_and_brings_its_weights_back(
+    start: Callable[..., Program], tmp_path: Path
+) -> None:
+    running = start("run_e2e_test.sh", SEEDS="1", STALENESS="1 0", STEPS="20")
+    assert running.wait() == 0, running.output[-3000:]
+    for staleness in (1, 0):
+        found = json.loads((tmp_path / f"results/seed1-staleness{staleness}.json").read_text())
+        assert found["oldest"] <= staleness
+        assert found["statistics"]["current_param_version"] == 20
+        assert found["statistics"]["total_consumed"] >= 20 * 128
+        rows = (tmp_path / f"results/seed1-staleness{staleness}.jsonl").read_text().splitlines()
+        assert [json.loads(row)["step"] for row in rows] == list(range(20))
+    assert (tmp_path / "results/rewards.svg").read_text().count("<polyline") == 4
+
+
+@pytest.mark.slow
+def test_the_benchmark_writes_its_report(start: Callable[..., Program], tmp_path: Path) -> None:
+    running = start("run_benchmark.sh", STEPS="3", TRAIN_S="0.01")
+    assert running.wait(300) == 0, running.output[-3000:]
+    report = (tmp_path / "results/performance_report.md").read_text()
+    assert {line.split("|")[1].strip() for line in report.splitlines() if line.startswith("| ")} == {
+        "effect", "staleness", "queue", "interval", "pause", "division",
+    }  # fmt: skip
+    assert "A pause holds after" in report
+    assert "samples/s" in (tmp_path / "results/summary.txt").read_text()
