@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import httpx
 import pytest
 
 from tests.conftest import ROOT
@@ -110,15 +111,13 @@ def test_openrlhf_comes_back_when_all_seats_are_taken(
         for stream in streams:
             stream.close()
         streams.clear()
+        system.core.resume_queue("cpu")
         await asyncio.to_thread(wait_until, has_room, "a seat is free again")
 
     def has_room() -> bool:
-        try:
-            served.watch(held).close()
-        except AssertionError:
-            return False
-        system.core.resume_queue("cpu")
-        return True
+        """Whether a request that waits is served; it leaves its seat with its answer, as a stream does not."""
+        sample = {"prompt": "2+3?", "response": "5", "label": "5"}
+        return httpx.post(f"http://127.0.0.1:{served.port}/rm", json=sample, timeout=60).status_code == 200
 
     trainer = OpenRLHF(f"http://127.0.0.1:{served.port}/get_reward", pause=leave)
     assert asyncio.run(trainer.reward("2+3?", "5", "5")) == 1.0

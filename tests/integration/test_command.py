@@ -313,7 +313,12 @@ def on_a_terminal(*argv: str, **environment: str) -> str:
 def test_a_terminal_has_colours_and_a_bar_and_no_color_takes_the_colours(server: WireServer) -> None:
     server.held = True
     server.submit("simulated", ITEMS, "")
-    threading.Timer(1.0, server.release).start()
+
+    def release_when_watched() -> None:
+        wait_until(lambda: server.open_streams, "the command watches the job")
+        server.release()
+
+    threading.Thread(target=release_when_watched).start()
     bar = on_a_terminal("watch", "job-0", NO_COLOR="1")
     assert "[####" in bar
     assert "20/20" in bar
