@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from config import keys
 from tests.fleet import Fleet
 from tests.integration.api import Api, is_problem
 from tests.programs import wait_until
@@ -23,7 +24,12 @@ def test_a_submit_is_answered_with_the_job_and_where_to_look(api: Api) -> None:
 
 def test_what_is_ready_in_time_comes_with_the_answer(api: Api, fleet: Fleet) -> None:
     hand = fleet.hire()
-    worker = threading.Timer(0.3, lambda: fleet.work(hand))
+
+    def work_when_submitted() -> None:
+        wait_until(lambda: fleet.core.state.zcard(keys.jobs()), "the job is there")
+        fleet.work(hand)
+
+    worker = threading.Thread(target=work_when_submitted)
     worker.start()
     reply = api.submit({"id": "a", "x": 1}, {"id": "b", "x": 2, "fail": True}, query="?wait=20")
     worker.join()
