@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tasks.jobs.kinds import Context, Feed, Work
 from tasks.jobs.model import Result, Stage
+from tasks.jobs.patience import patiently
 from tasks.rollouts.versions import Version, Versions
 
 REWARD = "reward"
@@ -54,8 +55,8 @@ def stream(context: Context, feed: Feed[Any], first: Sequence[Work[Any]], versio
         now = time.monotonic()
         if now - looked_at > LOOK_S:
             looked_at = now
-            if versions.serial(rollout) != version.serial:
-                version = versions.current(rollout)
+            if patiently(lambda: versions.serial(rollout)) != version.serial:
+                version = patiently(lambda: versions.current(rollout))
         for work in given or feed.more(spec.at_once - len(running)):
             heapq.heappush(running, (time.monotonic() + spec.generate_s, next(order), work, version))
         given = []
