@@ -197,7 +197,7 @@ def text_of(response: JsonValue) -> str | None:
         first = response.get(name)
         if isinstance(first, list) and first and isinstance(inner := first[0], dict):
             message = inner.get("message")
-            found = inner.get("text", message.get("content") if isinstance(message, dict) else None)
-            if isinstance(found, str):
+            said = message.get("content") if isinstance(message, dict) else None
+            if isinstance(found := inner.get("text") or said, str):
                 return found
     return None

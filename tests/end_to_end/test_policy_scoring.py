@@ -2,8 +2,10 @@
 
 import os
 import signal
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import psutil
 import pytest
 
 from tasks.jobs.model import JobRequest
+from tests.end_to_end.api import Served
 from tests.end_to_end.system import System
 from tests.ports import free_ports
 from tests.programs import Program, wait_until
@@ -119,6 +122,25 @@ def test_a_device_worker_killed_in_mid_episode_loses_nothing(running: Robots) ->
     wait_until(lambda: running.handle(0).counts().get("calls", 0) > 2, "episodes run")
     os.kill(running.system.children()[0].pid, signal.SIGKILL)
     assert running.scores(job) == expected(8)
+
+
+def test_a_call_outlives_gunicorns_timeout(running: Robots, run: Run) -> None:
+    """That is for a process which hangs, not for one that waits: a call may take half an hour."""
+    served = Served(
+        run, running.system.state.url, ASSAY_CACHE_URL=running.system.cache.url, GUNICORN_CMD_ARGS="--timeout 2"
+    )
+    for number in range(2):
+        running.handle(number).set(hold=True)
+    body = {"responses": ["reach the red target"], "reward_function_kwargs": {"num_trials_per_task": 1}}
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(served.ask, "POST", "/score", body)
+        wait_until(lambda: any(running.handle(at).counts().get("in_flight") for at in range(2)), "the episode runs")
+        began = time.monotonic()
+        wait_until(lambda: time.monotonic() > began + 5, "gunicorn had reason to kill, if it counted that")
+        for number in range(2):
+            running.handle(number).set(hold=False)
+        status, reply = pending.result(60)
+    assert (status, reply["done_result"]) == (200, [1.0])
 
 
 def test_servers_that_come_late_are_used_and_nobody_waits_for_them_at_start(robots: Robots) -> None:

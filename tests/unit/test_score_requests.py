@@ -33,6 +33,7 @@ def understood(body: dict[str, Any], settings: Settings | None = None, rewards: 
         {"outputs": [{"text": "go"}]},
         {"choices": [{"text": "go"}]},
         {"choices": [{"message": {"role": "assistant", "content": "go"}}]},
+        {"choices": [{"text": None, "message": {"content": "go"}}]},
         [{"choices": [{"message": {"content": "go"}}]}],
     ],
 )
