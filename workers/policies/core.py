@@ -60,8 +60,10 @@ def create_runner(
     simulators = Simulators(
         settings.simulators_min, settings.scale_down_idle_s, rendering_environment(devices, has_osmesa())
     )
+    # Where nobody has started the development policy, nobody misses it.
+    outage_level = logging.INFO if settings.uses_development_policy else logging.WARNING
     return EpisodeRunner(
-        Pool(addresses(settings, urls), limits, owner),
+        Pool(addresses(settings, urls), limits, owner, outage_level=outage_level),
         simulators,
         settings.policy_episodes,
         settings.policy_wait_s,

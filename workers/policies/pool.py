@@ -70,11 +70,14 @@ class Pool:
         limits: Limits | None = None,
         owner: Owner | None = None,
         tend_s: float = TEND_S,
+        outage_level: int = logging.WARNING,
     ) -> None:
+        """`outage_level`: of the line that says that a server cannot be reached."""
         self._servers = {address.url: _Server(Connection(address, limits)) for address in addresses}
         self.limits = limits or Limits()
         self._owner: Owner = owner or Alone()
         self._tend_s = tend_s
+        self._outage_level = outage_level
         self._lock = threading.Lock()
         self._free: deque[_Server] = deque()
         self._waiters: deque[_Waiter] = deque()
@@ -236,7 +239,7 @@ class Pool:
                     said = ""
             except AssayError as error:
                 if not said:  # once per outage
-                    log.warning("%s", error)
+                    log.log(self._outage_level, "%s", error)
                 said, wait_s = str(error), max(server.connection.retry_in_s, FIRST_BACKOFF_S)
             server.wake.wait(wait_s)
             server.wake.clear()
