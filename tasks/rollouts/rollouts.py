@@ -112,7 +112,7 @@ class Rollouts:
                 self.versions.confirm(rollout, device, version, 0.0)
         else:
             send_word(self._app, rollout, devices)
-        self._fill(int(self._renew(keys=[], args=[rollout, number])))
+        self._fill(int(self._renew(keys=[], args=[rollout])))
         self._sweep(rollout)
         return self.versions.status(rollout)
 

@@ -15,6 +15,7 @@ from redis import Redis
 from config import keys
 from tasks.errors import Conflict, InvalidRequest
 from tasks.inference.engine import ModelRef
+from tasks.jobs.ledger import prelude
 
 SyncState = Literal["synced", "syncing", "rolled_back"]
 DeviceState = Literal["following", "awaited", "left"]
@@ -95,7 +96,7 @@ class Versions:
     def __init__(self, state: Redis) -> None:
         self._state = state
         script = Path(__file__).with_name("scripts") / "versions.lua"
-        self._script = state.register_script(keys.lua_functions() + script.read_text())
+        self._script = state.register_script(prelude() + script.read_text())
 
     def open(self, rollout: str, model: ModelRef, config: SyncConfig = _DEFAULTS) -> None:
         """A new rollout: version 0 of this model."""

@@ -99,6 +99,9 @@ local function is_in_vain(job, config)
   return tonumber(config.version) - held > tonumber(config.max_staleness)
 end
 
+-- Samples that consumers have, or had.
+local function taken(config) return tonumber(config.put) - tonumber(config.dropped) - tonumber(config.queued) end
+
 -- How many more prompts may be begun: no more than the queue has room for, and no more than will be fresh when they are used.
 local function room_of(job, config)
   if config.max_staleness ~= '' and is_in_vain(job, config) then return 0 end
@@ -111,9 +114,9 @@ local function room_of(job, config)
     local most = batch * (1 + tonumber(config.threshold)) * tonumber(config.trigger)
     groups = math.min(groups, math.ceil((most - tonumber(config.since)) / n))
   elseif config.max_staleness ~= '' then
-    local versions = tonumber(config.max_staleness) + tonumber(config.version) - tonumber(config.first_version) + 1
-    local accepted = tonumber(config.put) - tonumber(config.dropped)
-    groups = math.min(groups, math.ceil((versions * batch - accepted - running) / n))
+    -- A batch of this version and one of each that may come before the youngest sample is too stale.
+    local most = tonumber(config.taken_before) + (tonumber(config.max_staleness) + 1) * batch
+    groups = math.min(groups, math.ceil((most - taken(config) - tonumber(config.queued) - running) / n))
   end
   return groups
 end
@@ -136,11 +139,11 @@ feed = function(job)
   return math.max(groups, 0)
 end
 
--- The trainer has another version: what is there now is a version older.
+-- The trainer has another version, or the last one again: how far ahead may be generated counts from here.
 local function new_version(job, version)
   local config = config_of(job)
   redis.call('HSET', key_rollout(job), 'version', version, 'version_at', stamp(now()),
-    'since', tonumber(config.queued) + under_way(job, config))
+    'since', tonumber(config.queued) + under_way(job, config), 'taken_before', taken(config))
   wind(job, is_busy(config), true)
 end
 
