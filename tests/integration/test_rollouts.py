@@ -5,6 +5,7 @@ import random
 import pytest
 
 from config import keys
+from tasks.errors import Conflict
 from tasks.jobs.core import create_core
 from tasks.jobs.ledger import Settled
 from tasks.jobs.model import Bundle
@@ -154,6 +155,23 @@ def test_a_trainer_that_announces_again_and_again_has_no_more_made_for_it(fleet:
         sync(stand, hand.queue, 1, succeeds=False)
     stand.work(hand)
     assert stand.told("total_produced") == 16, "two versions of eight samples"
+
+
+def test_a_trainer_that_begins_at_a_later_version_goes_on_from_there(fleet: Fleet) -> None:
+    hand = fleet.hire()
+    stand = Stand(fleet, prompts=5, **SIMULATED, max_staleness=1, max_queue_size=100, version=5)
+    assert stand.rollouts.sync_status(stand.id).version.number == 5
+    stand.work(hand)
+    assert {group["param_version"] for group in stand.groups(stand.get(8, version=5))} == {5}
+    with pytest.raises(Conflict):
+        stand.rollouts.announce(stand.id, 1, "file:///w", "")
+    assert stand.rollouts.announce(stand.id, 6, "file:///w", "").version.number == 6
+    for version in (6, 7):  # the first was begun with the weights before
+        stand.work(hand)
+        batch = stand.get(8, version=version, whole=True)
+        assert batch.samples == 8
+        stand.rollouts.announce(stand.id, version + 1, "file:///w", "")
+    assert stand.told("dropped_samples") == 0
 
 
 def test_a_trainer_that_is_too_far_ahead_of_the_weights_lets_nobody_work_in_vain(fleet: Fleet) -> None:

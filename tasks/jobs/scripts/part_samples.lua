@@ -95,8 +95,7 @@ end
 -- Whether what devices generate now would be too stale already: the trainer is far ahead of the weights they hold.
 local function is_in_vain(job, config)
   local target = redis.call('HGET', key_rollout_versions(job), 'target')
-  local held = math.max(target and cjson.decode(target).number or 0, tonumber(config.first_version))
-  return tonumber(config.version) - held > tonumber(config.max_staleness)
+  return target and tonumber(config.version) - cjson.decode(target).number > tonumber(config.max_staleness)
 end
 
 -- Samples that consumers have, or had.
