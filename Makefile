@@ -25,7 +25,7 @@ test: .venv/.dev .venv/.models .venv/.openpi ## set up and run all tests, agains
 test-slow: .venv/.dev .venv/.models .venv/.openpi ## the long versions of the fault and load tests
 	@$(BIN)/python -m pytest -m slow
 
-bench: .venv/.dev .venv/.models .venv/.openpi ## measure the job core, the API, judging, rewards, engines and policies against their targets
+bench: .venv/.dev .venv/.models .venv/.openpi ## measure the job core, the API, judging, rewards, rollouts, engines and policies against their targets
 	@$(BIN)/python -m bench.core
 	@$(BIN)/python -m bench.large
 	@$(BIN)/python -m bench.http
@@ -33,6 +33,7 @@ bench: .venv/.dev .venv/.models .venv/.openpi ## measure the job core, the API, 
 	@PYTHONPATH=client/src $(BIN)/python -m bench.rewards
 	@PYTHONPATH=client/src $(BIN)/python -m bench.rollouts
 	@$(BIN)/python -m bench.engines
+	@$(BIN)/python -m bench.weights
 	@$(BIN)/python -m bench.inference
 	@$(BIN)/python -m bench.policies
 

@@ -114,7 +114,8 @@ def end(rollout_id: str) -> Response:
 
 @blueprint.post("/<rollout_id>/pause")
 @described(
-    "Generate no more. What is begun is finished and rewarded; with `wait`, the answer comes when it is.",
+    "Generate no more; what is begun is finished and rewarded. With `wait`, the answer comes when nothing is generated "
+    "any more; rewards may still be computed.",
     {200: Holding},
     query=HoldQuery,
     errors=(404, 409, 422),

@@ -34,7 +34,12 @@ class RolloutSpec(BaseModel):
         default_factory=lambda: Sampling(temperature=1.0), description="How samples are drawn; `n` of each prompt."
     )
     reward: ScoreSpec | None = Field(None, description="Scorers, a judge, penalties: as the spec of a `score` job.")
-    generation_timeout: float = Field(600.0, gt=0, le=86_400, description="Seconds one prompt's samples may take.")
+    generation_timeout: float = Field(
+        600.0,
+        gt=0,
+        le=86_400,
+        description="Seconds one sample may take, from when its device begins it; then its prompt fails.",
+    )
     interrupt: Interrupt = Field(
         "continue",
         description="What becomes of a sample in the making when new weights arrive: it goes on with them, begins "

@@ -66,9 +66,10 @@ class Rollouts:
         )  # fmt: skip
         given = chain([first], lines) if first is not None else ()
         rollout = self._core.door.loop(head, given, spec.seed if spec.shuffle else None, KEPT_ITEMS, key, token)
-        if spec.model:
+        if spec.generates:
             kind = cast(Rollout, self._core.kinds[Rollout.name])
-            self.versions.open(rollout, kind.model(spec.model_copy(update={"rollout": rollout})), spec.sync)
+            model = kind.model(spec.model_copy(update={"rollout": rollout})) if spec.model else None
+            self.versions.open(rollout, model, spec.sync, spec.version)
         bounds = [part for pair in spec.bounds().items() for part in pair]
         self._fill(int(self._open(keys=[], args=[rollout, spec.version, *bounds])))
         return rollout
@@ -112,7 +113,7 @@ class Rollouts:
                 self.versions.confirm(rollout, device, version, 0.0)
         else:
             send_word(self._app, rollout, devices)
-        self._fill(int(self._renew(keys=[], args=[rollout, number])))
+        self._fill(int(self._renew(keys=[], args=[rollout])))
         self._sweep(rollout)
         return self.versions.status(rollout)
 

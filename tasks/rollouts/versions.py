@@ -15,6 +15,7 @@ from redis import Redis
 from config import keys
 from tasks.errors import Conflict, InvalidRequest
 from tasks.inference.engine import ModelRef
+from tasks.jobs.ledger import prelude
 
 SyncState = Literal["synced", "syncing", "rolled_back"]
 DeviceState = Literal["following", "awaited", "left"]
@@ -45,9 +46,9 @@ _DEFAULTS = SyncConfig()
 class Version:
     rollout: str
     number: int = 0
-    """0: the model as it is in its folder."""
     serial: int = 0
-    """Of the announcement: a version that was taken back may be announced again with other weights."""
+    """Of the announcement: a version that was taken back may be announced again with other weights. 0: none, the model
+    is as it is in its folder."""
     uri: str = ""
     sha256: str = ""
 
@@ -95,11 +96,11 @@ class Versions:
     def __init__(self, state: Redis) -> None:
         self._state = state
         script = Path(__file__).with_name("scripts") / "versions.lua"
-        self._script = state.register_script(keys.lua_functions() + script.read_text())
+        self._script = state.register_script(prelude() + script.read_text())
 
-    def open(self, rollout: str, model: ModelRef, config: SyncConfig = _DEFAULTS) -> None:
-        """A new rollout: version 0 of this model."""
-        self._run(rollout, "open", json.dumps(asdict(model)), *_seconds(config))
+    def open(self, rollout: str, model: ModelRef | None, config: SyncConfig = _DEFAULTS, number: int = 0) -> None:
+        """A new rollout: this model as it is counts as this version. Safe to repeat."""
+        self._run(rollout, "open", json.dumps(asdict(model)) if model else "", *_seconds(config), number)
 
     def announce(
         self, rollout: str, number: int, uri: str, sha256: str, devices: Sequence[str],

@@ -46,8 +46,8 @@ def start(run: Run, tmp_path: Path) -> Callable[..., Program]:
 
     def start(script: str, **variables: str) -> Program:
         return run(
-            f"./{script}", ASSAY_NODE="node1", ASSAY_REDIS_URL="", MODEL_PATH=str(model),
-            OUTPUT=str(tmp_path / "results"), **ports | variables,
+            f"./{script}", ASSAY_NODE="node1", ASSAY_REDIS_URL="", OUTPUT=str(tmp_path / "results"),
+            **{"MODEL_PATH": str(model)} | ports | variables,
         )  # fmt: skip
 
     return start
@@ -66,6 +66,18 @@ def test_a_training_run_takes_fresh_samples_and_brings_its_weights_back(
         rows = (tmp_path / f"results/seed1-staleness{staleness}.jsonl").read_text().splitlines()
         assert [json.loads(row)["step"] for row in rows] == list(range(20))
     assert (tmp_path / "results/rewards.svg").read_text().count("<polyline") == 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_reward_rises_when_the_model_learns_from_stale_samples(
+    start: Callable[..., Program], tmp_path: Path
+) -> None:
+    running = start("run_e2e_test.sh", MODEL_PATH="", SEEDS="1", STALENESS="2")
+    assert running.wait(800) == 0, running.output[-3000:]
+    found = json.loads((tmp_path / "results/seed1-staleness2.json").read_text())
+    assert found["rise"] >= max(0.2, 3 * found["standard_error"])
+    assert 0 < found["oldest"] <= 2
 
 
 @pytest.mark.slow

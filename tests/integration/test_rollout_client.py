@@ -61,7 +61,7 @@ def working(fleet: Fleet) -> Iterator[None]:
     thread.join()
 
 
-def test_freshness_control_as_the_document_has_it(client: Assay) -> None:
+def test_a_sample_four_versions_old_is_dropped_where_three_are_allowed(client: Assay) -> None:
     queue = MessageQueueClient(max_staleness=3, client=client)
     assert queue.put_samples({"text": "a"}, param_version=1)
     assert queue.get_samples(current_param_version=5) is None
@@ -69,7 +69,7 @@ def test_freshness_control_as_the_document_has_it(client: Assay) -> None:
 
 
 @pytest.mark.usefixtures("working")
-def test_pause_and_resume_as_the_document_has_them(client: Assay) -> None:
+def test_a_paused_rollout_makes_nothing_until_it_is_resumed(client: Assay) -> None:
     rollouter = FullyAsyncRollouter(SPEC, PROMPTS, client=client)
     assert rollouter.pause_rollout() is True
     assert rollouter.is_rollout_paused() is True
@@ -82,7 +82,7 @@ def test_pause_and_resume_as_the_document_has_them(client: Assay) -> None:
 
 
 @pytest.mark.usefixtures("working")
-def test_parameter_sync_as_the_document_has_it(client: Assay, tmp_path: Path) -> None:
+def test_synchronised_weights_are_the_next_version_of_all_devices(client: Assay, tmp_path: Path) -> None:
     rollouter = FullyAsyncRollouter(SPEC, PROMPTS, client=client)
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     synchronizer = ParameterSynchronizer(rollouter, tmp_path / "model.safetensors")
@@ -166,6 +166,8 @@ def test_a_configuration_is_taken_as_trainers_write_it() -> None:
     }  # fmt: skip
     with pytest.warns(UserWarning, match="n_gpus_per_node, total_training_steps"):
         assert spec_of({"trainer": {"n_gpus_per_node": 2, "total_training_steps": 2}}) == {}
+    with pytest.warns(UserWarning, match="max_prompt_length: .* the model's own context"):
+        assert spec_of({"data.max_prompt_length": 512}) == {}
 
 
 def test_what_is_not_there_is_said(client: Assay) -> None:

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from config import keys
+from tasks.errors import Conflict
 from tasks.jobs.core import create_core
 from tasks.jobs.ledger import Settled
 from tasks.jobs.model import Bundle
@@ -103,6 +104,74 @@ def test_the_proportion_rule_counts_from_version_to_version(fleet: Fleet) -> Non
     stand.rollouts.announce(stand.id, 1, "file:///w", "")
     stand.work(hand)
     assert stand.told("total_produced") == 24 + 24 - 8, "what waits counts for the new version"
+
+
+def sync(stand: Stand, device: str, number: int, succeeds: bool) -> None:
+    """A trainer announces a version; the one device takes it, or cannot."""
+    stand.fleet.core.state.hset(keys.rollout(stand.id), "simulated", 0)  # else it is confirmed at once
+    stand.rollouts.announce(stand.id, number, f"file:///{number}", "")
+    versions = stand.rollouts.versions
+    version = versions.current(stand.id)
+    if succeeds:
+        versions.confirm(stand.id, device, version, 0.0)
+    else:
+        versions.fail(stand.id, device, version, "the file is broken")
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 2])
+def test_batches_taken_after_a_roll_back_are_made_up_for(fleet: Fleet, staleness: int) -> None:
+    hand = fleet.hire()
+    device = hand.queue
+    stand = Stand(fleet, prompts=5, **SIMULATED, max_staleness=staleness, max_queue_size=100)
+
+    def train(version: int) -> None:
+        stand.work(hand)
+        batch = stand.get(8, version=version, whole=True)
+        assert batch.samples == 8, f"there is a batch for version {version}"
+        assert all(version - group["param_version"] <= staleness for group in stand.groups(batch))
+        stand.rollouts.acknowledge(stand.id, batch.id)
+
+    for version in range(3):
+        train(version)
+        sync(stand, device, version + 1, succeeds=True)
+    for _ in range(4):
+        train(3)
+        sync(stand, device, 4, succeeds=False)
+        assert stand.told("current_param_version") == 3, "the version that is in force again"
+    for version in range(4, 7):
+        sync(stand, device, version, succeeds=True)
+        assert stand.told("current_param_version") == version
+        train(version)
+    stand.work(hand)
+    assert stand.told("queue_size") == 8 * staleness, "no more is made ahead than before"
+    assert stand.told("dropped_samples") == 0
+
+
+def test_a_trainer_that_announces_again_and_again_has_no_more_made_for_it(fleet: Fleet) -> None:
+    hand = fleet.hire()
+    stand = Stand(fleet, prompts=5, **SIMULATED, max_staleness=1, max_queue_size=100)
+    for _ in range(5):
+        stand.work(hand)
+        sync(stand, hand.queue, 1, succeeds=False)
+    stand.work(hand)
+    assert stand.told("total_produced") == 16, "two versions of eight samples"
+
+
+def test_a_trainer_that_begins_at_a_later_version_goes_on_from_there(fleet: Fleet) -> None:
+    hand = fleet.hire()
+    stand = Stand(fleet, prompts=5, **SIMULATED, max_staleness=1, max_queue_size=100, version=5)
+    assert stand.rollouts.sync_status(stand.id).version.number == 5
+    stand.work(hand)
+    assert {group["param_version"] for group in stand.groups(stand.get(8, version=5))} == {5}
+    with pytest.raises(Conflict):
+        stand.rollouts.announce(stand.id, 1, "file:///w", "")
+    assert stand.rollouts.announce(stand.id, 6, "file:///w", "").version.number == 6
+    for version in (6, 7):  # the first was begun with the weights before
+        stand.work(hand)
+        batch = stand.get(8, version=version, whole=True)
+        assert batch.samples == 8
+        stand.rollouts.announce(stand.id, version + 1, "file:///w", "")
+    assert stand.told("dropped_samples") == 0
 
 
 def test_a_trainer_that_is_too_far_ahead_of_the_weights_lets_nobody_work_in_vain(fleet: Fleet) -> None:
@@ -235,4 +304,4 @@ def test_a_pause_holds_while_weights_are_synchronised(fleet: Fleet) -> None:
     assert stand.rollouts.hold(stand.id).holds
     assert not stand.rollouts.hold(stand.id, False).is_held
     stand.work(hand)
-    assert {group["param_version"] for group in stand.groups(stand.get(40))} == {1}
+    assert {group["param_version"] for group in stand.groups(stand.get(32))} == {1}

@@ -31,6 +31,20 @@ def test_a_rollout_begins_with_the_model_as_it_is(versions: Versions) -> None:
     assert (versions.current("r").name, number_of(""), number_of("0123456789abcdef")) == ("", 0, 0)
 
 
+def test_a_rollout_begins_with_the_version_that_the_trainer_is_at(versions: Versions) -> None:
+    versions.open("r", ModelRef("/models/tiny", copy="r"), number=5)
+    assert (versions.current("r").number, versions.current("r").name) == (5, "")
+    for number in (1, 5):
+        with pytest.raises(Conflict, match="at version 5"):
+            announce(versions, number)
+    versions.fail("r", A, announce(versions, 6), "broken")
+    versions.fail("r", B, versions.current("r"), "broken")
+    assert (versions.status("r").state, versions.current("r").number) == ("rolled_back", 5)
+    versions.confirm("r", A, announce(versions, 6), 0.1)
+    versions.open("r", ModelRef("/models/tiny", copy="r"), number=5)
+    assert versions.current("r").number == 6, "a repeat changes nothing"
+
+
 def test_the_defaults_are_those_that_are_documented(versions: Versions) -> None:
     assert versions.status("r").config == SyncConfig() == SyncConfig(3, 10.0, 0.1)
 

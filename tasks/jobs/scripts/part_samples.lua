@@ -95,9 +95,11 @@ end
 -- Whether what devices generate now would be too stale already: the trainer is far ahead of the weights they hold.
 local function is_in_vain(job, config)
   local target = redis.call('HGET', key_rollout_versions(job), 'target')
-  local held = math.max(target and cjson.decode(target).number or 0, tonumber(config.first_version))
-  return tonumber(config.version) - held > tonumber(config.max_staleness)
+  return target and tonumber(config.version) - cjson.decode(target).number > tonumber(config.max_staleness)
 end
+
+-- Samples that consumers have, or had.
+local function taken(config) return tonumber(config.put) - tonumber(config.dropped) - tonumber(config.queued) end
 
 -- How many more prompts may be begun: no more than the queue has room for, and no more than will be fresh when they are used.
 local function room_of(job, config)
@@ -111,9 +113,9 @@ local function room_of(job, config)
     local most = batch * (1 + tonumber(config.threshold)) * tonumber(config.trigger)
     groups = math.min(groups, math.ceil((most - tonumber(config.since)) / n))
   elseif config.max_staleness ~= '' then
-    local versions = tonumber(config.max_staleness) + tonumber(config.version) - tonumber(config.first_version) + 1
-    local accepted = tonumber(config.put) - tonumber(config.dropped)
-    groups = math.min(groups, math.ceil((versions * batch - accepted - running) / n))
+    -- A batch of this version and one of each that may come before the youngest sample is too stale.
+    local most = tonumber(config.taken_before) + (tonumber(config.max_staleness) + 1) * batch
+    groups = math.min(groups, math.ceil((most - taken(config) - tonumber(config.queued) - running) / n))
   end
   return groups
 end
@@ -136,11 +138,11 @@ feed = function(job)
   return math.max(groups, 0)
 end
 
--- The trainer has another version: what is there now is a version older.
+-- The trainer has another version, or the last one again: how far ahead may be generated counts from here.
 local function new_version(job, version)
   local config = config_of(job)
   redis.call('HSET', key_rollout(job), 'version', version, 'version_at', stamp(now()),
-    'since', tonumber(config.queued) + under_way(job, config))
+    'since', tonumber(config.queued) + under_way(job, config), 'taken_before', taken(config))
   wind(job, is_busy(config), true)
 end
 

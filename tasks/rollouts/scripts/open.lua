@@ -4,10 +4,10 @@
 local job, version, at = ARGV[1], ARGV[2], stamp(now())
 if redis.call('EXISTS', key_rollout(job)) == 0 then
   for _, name in ipairs({'queued', 'leased', 'put', 'handed', 'acknowledged', 'returned', 'dropped', 'stale', 'partial',
-    'generating', 'since', 'number', 'pauses', 'resumes', 'held', 'max_partial_span'}) do
+    'generating', 'since', 'number', 'pauses', 'resumes', 'held', 'max_partial_span', 'taken_before'}) do
     redis.call('HSET', key_rollout(job), name, 0)
   end
-  redis.call('HSET', key_rollout(job), 'version', version, 'first_version', version, 'opened_at', at, 'version_at', at,
+  redis.call('HSET', key_rollout(job), 'version', version, 'opened_at', at, 'version_at', at,
     'touched_at', at, unpack(ARGV, 3))
 end
 return feed(job)

@@ -1,6 +1,6 @@
--- Which weights the devices of a rollout are to hold, and how far they are. Prepended: the key functions of config/keys.py.
+-- Which weights the devices of a rollout are to hold, and how far they are. Prepended: what the scripts of jobs share.
 -- ARGV  1 rollout  2 action  3.. of the action:
---   open      3 model  4 tries  5 seconds of one  6 seconds between two
+--   open      3 model, or ''  4 tries  5 seconds of one  6 seconds between two  7 number that the model as it is counts as
 --   announce  3 number  4 uri  5 sha256  6 owned: '1' when the files are ours to remove  7 tries  8 timeout s  9 delay s  10.. devices
 --   look
 --   hear      3 device  4 serial
@@ -8,9 +8,10 @@
 --   fail      3 device  4 serial  5 reason
 --   sweep
 -- Returns a status word; then for `sweep` the URIs, for all others the hash and the devices, as flat lists.
--- Keeps: a version that nobody could take is taken back, and the last one that somebody took is in force again; a device that did
--- not follow the others is in the set of those that left, and gets no work, until it follows, another version is announced, or it
--- has rested: then it is given work and tries again first. Without that, a rollout whose other devices went away would stand still.
+-- Keeps: a version that nobody could take is taken back, and the last one that somebody took is in force again, for the sample
+-- queue too, unless the trainer has named another version there. A device that did not follow the others is in the set of those
+-- that left, and gets no work, until it follows, another version is announced, or it has rested: then it is given work and tries
+-- again first. Without that, a rollout whose other devices went away would stand still.
 local rollout, action = ARGV[1], ARGV[2]
 -- Seconds beyond its try in which a device that was heard of may still say what came of it.
 local KEPT_S, GRACE_S, REST_S = 30 * 86400, 5, 60
@@ -53,7 +54,9 @@ local function roll_back(reason)
   local target, safe = get('target'), get('safe')
   outdate(target)
   local number, serial = cjson.decode(safe).number, cjson.decode(safe).serial
-  set('target', safe, 'failed_number', cjson.decode(target).number)
+  local failed = cjson.decode(target).number
+  set('target', safe, 'failed_number', failed)
+  if tonumber(redis.call('HGET', key_rollout(rollout), 'version') or '') == failed then new_version(rollout, number) end
   end_sync('rolled_back', reason)
   redis.call('DEL', left)
   for _, device in ipairs(names()) do
@@ -100,10 +103,15 @@ local function supersede()
   outdate(target)
 end
 
+local function begin_with(number)
+  local first = cjson.encode({number = number, serial = 0, uri = '', sha256 = '', owned = ''})
+  set('target', first, 'safe', first)
+end
+
 local function open()
   if redis.call('EXISTS', hash) == 1 then return end
-  local first = cjson.encode({number = 0, serial = 0, uri = '', sha256 = '', owned = ''})
-  set('target', first, 'safe', first, 'state', 'synced', 'serial', 0, 'reason', '', 'tries', 3, 'timeout_s', 10, 'delay_s', 0.1)
+  begin_with(0)
+  set('state', 'synced', 'serial', 0, 'reason', '', 'tries', 3, 'timeout_s', 10, 'delay_s', 0.1)
 end
 
 local said = 'ok'
@@ -111,7 +119,9 @@ open()
 settle()
 local serial = tonumber(cjson.decode(get('target')).serial)
 if action == 'open' then
-  set('model', ARGV[3], 'tries', ARGV[4], 'timeout_s', ARGV[5], 'delay_s', ARGV[6])
+  if get('serial') == '0' then begin_with(tonumber(ARGV[7])) end
+  if ARGV[3] ~= '' then set('model', ARGV[3]) end
+  set('tries', ARGV[4], 'timeout_s', ARGV[5], 'delay_s', ARGV[6])
 elseif action == 'announce' then
   local held, number = cjson.decode(get('target')), tonumber(ARGV[3])
   if held.number == number and held.uri == ARGV[4] and held.sha256 == ARGV[5] then said = 'again'

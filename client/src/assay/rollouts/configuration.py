@@ -11,8 +11,12 @@ from typing import Any
 
 #: Sections whose keys are read as if they stood outside.
 SECTIONS = ("data", "trainer", "rollout", "async_training", "actor_rollout_ref")
-#: How many of what is where is the server's business: its launcher has a slot for each device.
+#: Keys that a rollout does not read.
 ELSEWHERE = ("n_gpus_per_node", "nnodes", "total_training_steps", "max_prompt_length", "gen_batch_size")
+UNUSED = (
+    "not used here: devices are those the server has, steps and their prompts are the trainer's to count, and a prompt "
+    "is refused for its length only by the model's own context."
+)
 _RENAMED = {"max_response_length": "max_new_tokens", "rollout_n": "n"}
 #: What belongs into `sampling`.
 _SAMPLING = ("n", "temperature", "top_p", "top_k", "max_new_tokens", "stop")
@@ -25,7 +29,7 @@ def spec_of(config: Mapping[str, Any] | None, **given: Any) -> dict[str, Any]:
     flat = {_RENAMED.get(name, name): value for name, value in flat.items()}
     useless = [name for name in ELSEWHERE if flat.pop(name, None) is not None]
     if useless:
-        warnings.warn(f"{', '.join(useless)}: not used here; the server's own settings say what it has.", stacklevel=3)
+        warnings.warn(f"{', '.join(useless)}: {UNUSED}", stacklevel=3)
     if "partial_rollout" in flat:
         flat.setdefault("interrupt", "continue" if flat.pop("partial_rollout") else "finish")
         flat.pop("partial_rollout", None)
