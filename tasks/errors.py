@@ -255,7 +255,7 @@ class PromptTooLong(Permanent):
 
 
 class DeviceOutOfMemory(Permanent):
-    """GPU Out of Memory: this item alone is too large for the device."""
+    """This item alone is too large for the device."""
 
 
 class GenerationTimeout(Permanent):

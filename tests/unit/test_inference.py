@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tasks.errors import CannotAnswer, InvalidRequest
+from tasks.errors import CannotAnswer, DeviceOutOfMemory, InvalidRequest
 from tasks.inference.duplicates import settled
 from tasks.inference.engine import Generated, ModelRef
 from tasks.inference.fingerprint import fingerprint
@@ -109,6 +109,14 @@ def test_a_failed_row_keeps_its_keys_and_says_why(kind: str, said: str) -> None:
         "inference_type": "local",
         "success": False,
     }
+
+
+def test_a_row_too_large_for_the_device_says_so_once() -> None:
+    result = result_of(spec(), ModelRef("m"), [DeviceOutOfMemory()], 1)
+    assert result.error
+    row = output_row(ROW, failed(result.error.type, result.error.message), "local")
+    assert row["error"] == "GPU Out of Memory: This item alone is too large for the device."
+    assert row["exception_type"] == "DeviceOutOfMemory"
 
 
 def test_several_answers_are_all_there_and_the_first_is_the_answer() -> None:
