@@ -88,6 +88,7 @@ def test_a_good_row_is_the_input_without_its_context_and_with_the_answer() -> No
         ("device_out_of_memory", "GPU Out of Memory: no"),
         ("api_refused", "API Error: no"),
         ("api_unavailable", "API Error: no"),
+        ("api_unreachable", "Network/Timeout Error: no"),
         ("api_timeout", "Network/Timeout Error: no"),
         ("timed_out", "Network/Timeout Error: no"),
         ("context_failed", "Context generation failed: no"),
