@@ -8,6 +8,7 @@ AssayError
 │   ├── BacklogFull        too many items wait already
 │   ├── HubUnavailable     the model hub does not answer
 │   ├── ApiUnavailable     an outside API is away, or limits us, and all tries are used up
+│   │   └── ApiUnreachable    no connection to it, or it was lost
 │   ├── ApiTimeout         an outside API did not answer in time
 │   ├── PolicyUnavailable  no policy server is free, or it went away
 │   ├── PolicyTimeout      a policy server did not answer in time
@@ -93,6 +94,10 @@ class HubUnavailable(Retryable):
 
 class ApiUnavailable(Retryable):
     """The API does not answer."""
+
+
+class ApiUnreachable(ApiUnavailable):
+    """The API cannot be reached."""
 
 
 class ApiTimeout(Retryable):
@@ -255,7 +260,7 @@ class PromptTooLong(Permanent):
 
 
 class DeviceOutOfMemory(Permanent):
-    """GPU Out of Memory: this item alone is too large for the device."""
+    """This item alone is too large for the device."""
 
 
 class GenerationTimeout(Permanent):

@@ -1,8 +1,10 @@
 """The wire server, with inference jobs: rows are answered in order by two workers in turn; empty lines are skipped."""
 
 import json
+from itertools import islice
 from typing import Any
 
+from tasks.inference.duplicates import settled
 from tasks.inference.rows import output_row
 from tasks.inference.statistics import Statistics
 from tests.wire_server import Stored, WireServer, _Handler
@@ -36,7 +38,7 @@ class InferenceWire(WireServer):
 
 
 def _answered(item: dict[str, Any]) -> dict[str, Any]:
-    query = item.get("query") or ""
+    query = (item | item.get("answered_as", {})).get("query") or ""
     if item.get("success") is False:
         return _failed("context_failed", str(item.get("error")))
     if "fail" in query:
@@ -77,7 +79,7 @@ class _InferenceHandler(_Handler):
         if not items:
             raise ValueError("There are no items: send one JSON object a line.")
         limits = [spec.get("limit"), (spec.get("max_samples_per_worker") or 0) * len(self.server.lists["devices"])]
-        return self.query, items[: min((limit for limit in limits if limit), default=None)]
+        return self.query, list(settled(islice(items, min((limit for limit in limits if limit), default=None))))
 
     def _job(self, stored: Stored, rest: str, to: Any) -> None:
         with self.server.changed:  # not while rows are being settled

@@ -23,7 +23,7 @@ from tasks.apis.limiter import Limiter
 from tasks.apis.retry import MOST_LIMITED, Failure, Lesson, backoff_s
 from tasks.apis.turn import CircuitOpen, Ended, Spent
 from tasks.connections import COMMAND_TIMEOUT_S, explained
-from tasks.errors import ApiRefused, ApiTimeout, ApiUnavailable, AssayError
+from tasks.errors import ApiRefused, ApiTimeout, ApiUnavailable, ApiUnreachable, AssayError
 from workers.api_client import Answered, ApiClient, TryFailed
 
 log = logging.getLogger(__name__)
@@ -164,7 +164,8 @@ class _Attempt:
                     except CircuitOpen as error:
                         if self._call.may_rest and not self._profile.fallback and error.wait_s > WAITED_S:
                             raise
-                        last = Failure("server", str(error))
+                        is_unreachable = last is not None and last.kind == "connection"
+                        last = Failure("connection" if is_unreachable else "server", str(error))
                         self._give_up_if_done(last, may_wait=not self._profile.fallback)
                         await asyncio.sleep(error.wait_s * (1 + 0.1 * random.random()))
                         continue
@@ -240,4 +241,6 @@ class _Attempt:
 def _as_error(failure: Failure) -> AssayError:
     if failure.kind in ("refused", "lesson"):
         return ApiRefused(failure.message)
+    if failure.kind == "connection":
+        return ApiUnreachable(failure.message)
     return ApiTimeout(failure.message) if failure.kind == "timeout" else ApiUnavailable(failure.message)

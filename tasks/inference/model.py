@@ -64,7 +64,7 @@ class InferenceSpec(BaseModel):
         "",
         max_length=500,
         description="A model of the server's settings, a hub id (`owner/name@revision`), or one of the API's models; "
-        "empty: the first there is.",
+        "empty: `smollm2` (`minilm` for `embed`) or the only one there is, and of an API the first.",
     )
     profile: str = Field("", description="For an API: which profile; by default the one named like the backend.")
     system: str = Field("", max_length=100_000, description="What stands before every question.")

@@ -20,6 +20,7 @@ PREFIXES = {
     "api_refused": "API Error",
     "api_unavailable": "API Error",
     "budget_spent": "API Error",
+    "api_unreachable": "Network/Timeout Error",
     "api_timeout": "Network/Timeout Error",
     "timed_out": "Network/Timeout Error",
 }

@@ -22,6 +22,7 @@ from tests.conftest import ROOT
 from tests.ports import free_ports
 from tests.programs import Program, wait_until
 from workers.embedded_redis import free_port
+from workers.engines import default_models
 from workers.supervision import EXIT_MISCONFIGURED
 
 Run = Callable[..., Program]
@@ -46,7 +47,14 @@ def get(url: str) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:connect\\(\\) must be used as a context manager:DeprecationWarning")
-def test_up_answers_everywhere_then_stops_without_orphans_and_keeps_its_data(run: Run, ports: dict[str, str]) -> None:
+def test_up_answers_everywhere_then_stops_without_orphans_and_keeps_its_data(
+    run: Run, ports: dict[str, str], tmp_path: Path
+) -> None:
+    prepared = ROOT / "data" / "test"  # once for all tests: it takes half a minute
+    default_models.prepare(prepared)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "default_models").symlink_to(prepared / "default_models")
+    assert run("python", "-m", "workers.engines.default_models").wait() == 0
     first = run("python", "-m", "workers.up", **ports)
     welcome = first.wait_for(r"(?s)Assay is up.*Ctrl-C stops everything")[0]
     api = f"http://127.0.0.1:{ports['ASSAY_PORT']}"
@@ -73,6 +81,11 @@ def test_up_answers_everywhere_then_stops_without_orphans_and_keeps_its_data(run
         assert policy.get_server_metadata()["policy"] == "assay-development"
         policy._ws.close()
     check_example(api)
+    with Assay(api) as client:
+        job = client.infer([{"query": "What is the capital of France?"}], sampling={"max_new_tokens": 12})
+        (answer,) = job.wait(timeout_s=120).results()
+        assert "Paris" in answer.value["answers"][0], "SmolLM2, which nobody had to name"
+        assert "smollm2" in answer.value["model"]
 
     state_url = first.wait_for(r"(redis://\S+) \(state\)")[1]
     cache_url = first.wait_for(r"(redis://\S+) \(cache\)")[1]

@@ -18,7 +18,8 @@ from config.profiles import Profile, Profiles
 from config.settings import Settings
 from tasks.apis.call import ApiCall, ApiReply
 from tasks.app import create_celery
-from tasks.errors import ApiRefused, ApiTimeout, ApiUnavailable, BudgetSpent
+from tasks.errors import ApiRefused, ApiTimeout, ApiUnavailable, ApiUnreachable, BudgetSpent
+from tasks.inference.rows import PREFIXES
 from tasks.jobs.core import create_core
 from tests.chat_api import ChatApi, Fault
 from tests.conftest import ROOT
@@ -124,6 +125,16 @@ def test_a_refused_request_fails_at_once_in_the_apis_words(redis_url: str, chat_
 def test_a_dead_api_fails_with_that_reason_within_the_deadline(redis_url: str) -> None:
     with pytest.raises(ApiTimeout, match=r"within the deadline of 1\.5 s; last: .*127\.0\.0\.1:1 cannot be reached"):
         run(redis_url, profile(max_retries=100), do=lambda ask: ask(call(deadline_s=1.5)))
+
+
+def test_an_api_that_cannot_be_reached_is_told_from_one_that_fails(redis_url: str, chat_api: ChatApi) -> None:
+    with pytest.raises(ApiUnreachable, match=r"127\.0\.0\.1:1 cannot be reached") as caught:
+        run(redis_url, profile(max_retries=0), do=lambda ask: ask(call()))
+    assert PREFIXES[caught.value.name] == "Network/Timeout Error"
+    chat_api.fault = lambda _: Fault(500)
+    with pytest.raises(ApiUnavailable) as caught:
+        run(redis_url, profile(chat_api, max_retries=0), do=lambda ask: ask(call()))
+    assert PREFIXES[caught.value.name] == "API Error"
 
 
 def test_retries_are_used_up_by_errors_and_not_by_429s(redis_url: str, chat_api: ChatApi) -> None:
@@ -420,7 +431,7 @@ def test_many_items_of_a_dead_api_fail_with_the_reason_and_few_connections_are_t
 
     began = time.monotonic()
     outcomes = run(redis_url, dead, do=all_items)
-    assert {type(outcome) for outcome in outcomes} == {ApiUnavailable}
+    assert {type(outcome) for outcome in outcomes} <= {ApiUnavailable, ApiUnreachable}, "turned away, or tried in vain"
     assert all("127.0.0.1:1 cannot be reached" in str(outcome) for outcome in outcomes)
     assert time.monotonic() - began < 15
     assert state.hget(keys.api_circuit("main"), "state") in ("open", "half_open")

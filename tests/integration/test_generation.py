@@ -309,7 +309,6 @@ def test_only_a_row_that_cannot_fit_alone_fails(
     later = [GenerateRequest("x" * 300)]
     answers = fresh.generate(model, asked, more=lambda _: [later.pop()] if later else [])
     assert isinstance(answers[20], DeviceOutOfMemory)
-    assert str(answers[20]).startswith("GPU Out of Memory:")
     assert answers[:20] == wanted
     assert max(rows[-30:]) == 20, "the others have the whole batch again"
 

@@ -337,6 +337,30 @@ def test_resuming_says_what_it_found_and_runs_the_rest(
     assert all(json.loads(line)["success"] for line in after)
 
 
+@pytest.mark.parametrize("kept", [[], [0], [1], [0, 3], [2, 3, 5], [1, 4], [0, 1, 3, 4]])
+def test_rows_of_one_dedup_key_are_resumed_as_if_nothing_had_been_broken_off(
+    server: InferenceWire, capsys: pytest.CaptureFixture[str], kept: list[int]
+) -> None:
+    rows = contexts(6)
+    for row, key in zip(rows, ["a", "a", None, "b", "b", "a"], strict=True):
+        row |= {"dedup_key": key, "note": "é"} if key else {}
+    write("contexts.jsonl", rows)
+    assert infer() == exits.OK
+    whole = read("output.jsonl")
+    assert [row["answer"][-1] for row in whole] == ["0", "0", "2", "3", "3", "0"], "the first of a key decides"
+    write("output.jsonl", [whole[n] for n in kept])
+    assert infer("--resume_from_existing") == exits.OK
+
+    def told(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{name: value for name, value in row.items() if name != "worker_rank"} for row in rows]
+
+    assert told(read("output.jsonl")) == told(whole)
+    copied = {n for n, first in ((1, 0), (4, 3), (5, 0)) if n not in kept and first in kept}
+    assert [row["id"] for row in sent(server)[-1]] == [f"item_{n}" for n in range(6) if n not in {*kept, *copied}]
+    said = f"{len(copied)} take the answer of the first row of their dedup_key"
+    assert (said in capsys.readouterr().err) == bool(copied)
+
+
 def test_a_whole_output_needs_no_job(server: InferenceWire, capsys: pytest.CaptureFixture[str]) -> None:
     write("contexts.jsonl", contexts(4))
     assert infer() == exits.OK

@@ -6,14 +6,16 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BloomConfig, MambaConfig
+from transformers import AutoModelForCausalLM, BloomConfig, MambaConfig
 
 from tasks.errors import ModelMissing, ModelTooLarge, ModelUnsupported, ModelUnusable, NotAModel
 from tasks.inference.engine import Generated, GenerateRequest, ModelRef, Sampling
 from tests import tiny_models
 from workers.engines.engine import EngineOptions, TransformersEngine
+from workers.engines.loading import load
 from workers.engines.precision import choose_dtype
 from workers.engines.residents import Holdings
+from workers.engines.sources import Source
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -173,6 +175,24 @@ def test_memory_that_runs_out_while_loading_is_said_too(
     monkeypatch.setattr("transformers.LlamaForCausalLM.__init__", fall_over)
     with pytest.raises(ModelTooLarge, match="needs about"):
         engine.generate(ModelRef(str(folder)), ASKED)
+
+
+@pytest.mark.parametrize(("gpus", "wanted"), [(1, torch.device("cuda")), (2, "auto")])
+def test_a_model_is_spread_over_the_gpus_of_a_slot_if_there_are_several(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, wanted: object
+) -> None:
+    """What transformers is asked for; that is then done on the CPU, which is all that every machine has."""
+    asked, from_pretrained = [], AutoModelForCausalLM.from_pretrained
+
+    def on_the_cpu(*given: object, device_map: object, **options: object) -> object:
+        asked.append(device_map)
+        return from_pretrained(*given, device_map="cpu", **options)
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", on_the_cpu)
+    source = Source(folder, "", "v1")
+    model = load(ModelRef(str(folder)), "generate", source, torch.float32, torch.device("cuda"), 1)
+    assert (asked, model.device.type) == ([wanted], "cpu")
 
 
 def test_a_default_model_that_is_not_prepared_says_how(tmp_path: Path) -> None:

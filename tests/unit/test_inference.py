@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tasks.errors import CannotAnswer, InvalidRequest
+from tasks.errors import CannotAnswer, DeviceOutOfMemory, InvalidRequest
 from tasks.inference.duplicates import settled
 from tasks.inference.engine import Generated, ModelRef
 from tasks.inference.fingerprint import fingerprint
@@ -88,6 +88,7 @@ def test_a_good_row_is_the_input_without_its_context_and_with_the_answer() -> No
         ("device_out_of_memory", "GPU Out of Memory: no"),
         ("api_refused", "API Error: no"),
         ("api_unavailable", "API Error: no"),
+        ("api_unreachable", "Network/Timeout Error: no"),
         ("api_timeout", "Network/Timeout Error: no"),
         ("timed_out", "Network/Timeout Error: no"),
         ("context_failed", "Context generation failed: no"),
@@ -109,6 +110,14 @@ def test_a_failed_row_keeps_its_keys_and_says_why(kind: str, said: str) -> None:
         "inference_type": "local",
         "success": False,
     }
+
+
+def test_a_row_too_large_for_the_device_says_so_once() -> None:
+    result = result_of(spec(), ModelRef("m"), [DeviceOutOfMemory()], 1)
+    assert result.error
+    row = output_row(ROW, failed(result.error.type, result.error.message), "local")
+    assert row["error"] == "GPU Out of Memory: This item alone is too large for the device."
+    assert row["exception_type"] == "DeviceOutOfMemory"
 
 
 def test_several_answers_are_all_there_and_the_first_is_the_answer() -> None:

@@ -66,15 +66,19 @@ def _go_on(
         rest = {name: value for name, value in spec.items() if name not in ("limit", "max_samples_per_worker")}
         job = _submit(session, upload.of_lines(lambda: resume.unanswered(contexts)), rest)
     output.begin(found.good_bytes, found.lacks_end)
+    for n, line in resume.copies(contexts, output.path):
+        resume.note_copy(n, output.append(line))
     if job:
         _write(session, job, output, resume.note)
     if not resume.is_in_order(output.finish()):
         rewrite(output.path, resume.in_order())
-    return _finish(session, job, found.kept)
+    return _finish(session, job, found.kept + found.copied)
 
 
 def told(found: Findings) -> str:
     text = f"{found.kept} of {found.wanted} rows are answered, {found.missing} are run"
+    if found.copied:
+        text += f", {found.copied} take the answer of the first row of their dedup_key"
     if found.failed:
         text += f" ({found.failed} of them failed before)"
     dropped = [

@@ -1,12 +1,14 @@
 """What of a contexts file is answered already, by the contents of an output file, whatever state that is in.
 
 A row of the output counts for the row of the contexts that has its key and its question; of several with one key the
-first counts for the first, the second for the second. Only places in the files are remembered, and these in a temporary
-file: a million rows take no memory.
+first counts for the first, the second for the second. A row without one takes the answer of the first row of its
+`dedup_key` if that has one: the server, which sees only the rest of the file, would take another row for the first.
+Only places in the files are remembered, and these in a temporary file: a million rows take no memory.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -18,14 +20,16 @@ from assay.inference import rows
 # old     the rows of the output file; `whole` is null for one that failed
 # wanted  the rows of the contexts file, counted from 0
 # kept    which of the old counts for which of the wanted
-# missing wanted rows without one, in order: their rowid is their place in the job, from 1 on
+# copied  wanted rows without one, and where the answer of the first row of their `dedup_key` lies
+# missing all other wanted rows, in order: their rowid is their place in the job, from 1 on
 # fresh   where the job's rows were written, by that place
 _TABLES = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
 CREATE TABLE old (offset INTEGER PRIMARY KEY, length INTEGER, own BLOB, whole BLOB);
-CREATE TABLE wanted (n INTEGER PRIMARY KEY, own BLOB, whole BLOB);
+CREATE TABLE wanted (n INTEGER PRIMARY KEY, own BLOB, whole BLOB, shared BLOB);
 CREATE TABLE kept (n INTEGER PRIMARY KEY, offset INTEGER UNIQUE, length INTEGER);
+CREATE TABLE copied (n INTEGER PRIMARY KEY, offset INTEGER, length INTEGER);
 CREATE TABLE missing (n INTEGER);
 CREATE TABLE fresh (place INTEGER PRIMARY KEY, offset INTEGER, length INTEGER);
 """
@@ -44,7 +48,14 @@ INSERT INTO kept
   JOIN (SELECT *, ROW_NUMBER() OVER (PARTITION BY whole ORDER BY offset) AS place FROM old
         WHERE whole IS NOT NULL AND offset NOT IN (SELECT offset FROM kept))
   USING (whole, place);
-INSERT INTO missing SELECT n FROM wanted WHERE n NOT IN (SELECT n FROM kept) ORDER BY n;
+INSERT INTO copied
+  SELECT wanted.n, offset, length
+  FROM wanted
+  JOIN (SELECT shared, MIN(n) AS first FROM wanted WHERE shared IS NOT NULL GROUP BY shared) USING (shared)
+  JOIN kept ON kept.n = first
+  WHERE wanted.n NOT IN (SELECT n FROM kept);
+INSERT INTO missing
+  SELECT n FROM wanted WHERE n NOT IN (SELECT n FROM kept) AND n NOT IN (SELECT n FROM copied) ORDER BY n;
 """
 
 _IN_ORDER = """
@@ -64,6 +75,8 @@ class Findings:
     wanted: int
     """Rows of the contexts file that count."""
     kept: int
+    copied: int
+    """Rows that take the answer of the first row of their `dedup_key`, which is kept."""
     failed: int
     """Rows of the output that failed, and have not been answered elsewhere in it."""
     foreign: int
@@ -79,7 +92,8 @@ class Findings:
 
     @property
     def missing(self) -> int:
-        return self.wanted - self.kept
+        """Rows to run."""
+        return self.wanted - self.kept - self.copied
 
 
 class Resume:
@@ -94,17 +108,18 @@ class Resume:
 
     def compare(self, contexts: str, output: str, most: int | None) -> Findings:
         """Match the output's rows with the first `most` rows of the contexts file."""
-        self._fill("INSERT INTO wanted VALUES (?, ?, ?)", self._wanted(contexts, most))
+        self._fill("INSERT INTO wanted VALUES (?, ?, ?, ?)", self._wanted(contexts, most))
         if os.path.exists(output):
             self._fill("INSERT INTO old VALUES (?, ?, ?, ?)", self._old(output))
         self._index.executescript(_MATCH)
-        wanted, kept, old = (self._count(f"SELECT COUNT(*) FROM {table}") for table in ("wanted", "kept", "old"))
+        tables = ("wanted", "kept", "copied", "old")
+        wanted, kept, copied, old = (self._count(f"SELECT COUNT(*) FROM {table}") for table in tables)
         failed = self._count(
             "SELECT COUNT(DISTINCT n) FROM missing JOIN wanted USING (n) JOIN old USING (own) WHERE old.whole IS NULL"
         )
         failures = self._count("SELECT COUNT(*) FROM old WHERE whole IS NULL AND own IN (SELECT own FROM wanted)")
         good, is_cut, lacks_end = self._tail
-        return Findings(wanted, kept, failed, old - kept - failures, self._unreadable, is_cut, good, lacks_end)
+        return Findings(wanted, kept, copied, failed, old - kept - failures, self._unreadable, is_cut, good, lacks_end)
 
     def _wanted(self, contexts: str, most: int | None) -> Iterator[tuple[object, ...]]:
         n = 0
@@ -115,7 +130,7 @@ class Resume:
                 return
             row = rows.read(line.content)
             marks = rows.marks(row) if row else None
-            yield (n, marks.own, marks.whole) if marks else (n, None, None)
+            yield (n, *(marks or (None, None)), rows.shared_mark(row) if row else None)
             n += 1
 
     def _old(self, output: str) -> Iterator[tuple[object, ...]]:
@@ -148,6 +163,20 @@ class Resume:
             else:
                 yield b"\n"
             n += not line.is_blank
+
+    def copies(self, contexts: str, output: str) -> Iterator[tuple[int, bytes]]:
+        """Which rows take a kept answer of another, and their lines of the output."""
+        answers = self._index.execute("SELECT n, offset, length FROM copied ORDER BY n")
+        with open(output, "rb") as file:
+            given = enumerate(line.content for line in rows.lines(contexts) if not line.is_blank)
+            for wanted, offset, length in answers:
+                content = next(content for n, content in given if n == wanted)
+                file.seek(offset)
+                row = rows.answered_like(rows.read(content) or {}, rows.read(file.read(length)) or {})
+                yield wanted, json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode()
+
+    def note_copy(self, n: int, where: Place) -> None:
+        self._index.execute("INSERT INTO kept VALUES (?, ?, ?)", (n, where.offset, where.length))
 
     def note(self, place: int, where: Place) -> None:
         """The job's row of this place, from 0 on, was written there."""

@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from typing import IO, Any, NamedTuple, cast
 
 _BOM = b"\xef\xbb\xbf"
+#: What the output has of an answer, and what of an input row it leaves out.
+_ANSWER = ("answer", "answers", "logprobs")
+_LEFT_OUT = ("context", "answered_as", "success", "error", "messages", "retrieval_time")
 
 
 class Line(NamedTuple):
@@ -82,6 +85,26 @@ def marks(row: dict[str, Any]) -> Marks | None:
     if not key and query is None:
         return None
     return Marks(_hash(key or [None, query]), _hash([*key, query]))
+
+
+def shared_mark(row: dict[str, Any]) -> bytes | None:
+    """Of what rows are answered from one run by; None for a row that is run for itself, or not at all."""
+    key = row.get("dedup_key")
+    return None if key is None or row.get("success") is False else _hash([key])
+
+
+def answered_like(row: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The output of a row, as the server would write it, with the answer that another row of the output has."""
+    spent, seconds = row.get("retrieval_time") or 0.0, other.get("inference_time") or 0.0
+    return {
+        **{name: value for name, value in row.items() if name not in _LEFT_OUT},
+        **{name: other[name] for name in _ANSWER if name in other},
+        "retrieval_time": spent,
+        "inference_time": seconds,
+        "total_time": round(spent + seconds, 4),
+        "worker_rank": other.get("worker_rank"),
+        "success": True,
+    }
 
 
 def is_answered(row: dict[str, Any]) -> bool:
