@@ -1,25 +1,29 @@
 #!/usr/bin/env bash
-# What changes the speed of a fully asynchronous run: staleness, queue size, interval between versions, number of devices, pauses.
-# Offline; writes benchmark_results_*/performance_report.md, summary.txt and a log for each case.
+# What changes the speed of a fully asynchronous run: staleness, queue size, intervals, the division of devices, pauses.
+# On a system of its own, offline; writes benchmark_results_*/performance_report.md, summary.txt, plots and a log for each scenario.
 #   ./run_benchmark.sh
-#   NUM_GPUS=8 STEPS=500 ./run_benchmark.sh
-# NUM_GPUS     device slots that generate; on a machine without GPUs they are CPU slots (default 1)
+#   NUM_GPUS=8 BENCHMARK=full ./run_benchmark.sh
+# NUM_GPUS     device slots, for generation and training together; on a machine without GPUs they are CPU slots (default 4)
 # MODEL_PATH   folder of a model to generate with instead of the tiny one that is made here
 # MODEL_ID     the same by the name of a model in ASSAY_MODELS_DIR
-# STEPS, TRAIN_S, OUTPUT   batches of each case (40), seconds of a training step (0.1), folder of the results
+# BENCHMARK    what is run: async (default), quick, full, or one scenario; `assay benchmarks` lists them
+# ENGINE, REPETITIONS, OUTPUT   simulated: generation that only takes its time; times each case is measured; folder of the results
 set -euo pipefail
 cd "$(dirname "$0")"
+: "${NUM_GPUS:=4}"
 . examples/run_variables.sh
 
-output=${OUTPUT:-benchmark_results_$(date +%Y%m%d_%H%M%S)}
-mkdir -p "$output"
-measure() { # slots, further flags
-  NUM_WORKERS=$1 "$python" -m workers.up --run -- "$python" examples/async_benchmark.py --slots "$1" --steps "${STEPS:-40}" \
-    --train_s "${TRAIN_S:-0.1}" --models "$models" --output "$output" ${MODEL_PATH:+--model "$MODEL_PATH"} "${@:2}"
-}
-{
-  measure "$NUM_GPUS"
-  # The rest of the machine trains: with half the slots, and with one more on a machine that has just one.
-  measure "$((NUM_GPUS > 1 ? NUM_GPUS / 2 : 2))" --only_division
-} 2>&1 | tee "$output/benchmark.log"
-echo "$output/performance_report.md"
+model=()
+case "${ENGINE:-real}" in
+  simulated) ;;
+  real)
+    if [ -z "${MODEL_PATH:-}" ]; then
+      MODEL_PATH=$models/addition-untrained
+      [ -f "$MODEL_PATH/config.json" ] || "$python" examples/addition.py "$MODEL_PATH"
+    fi
+    model=(--model "$(cd "$MODEL_PATH" && pwd)")
+    ;;
+  *) refuse "ENGINE must be real or simulated (it is '$ENGINE')" ;;
+esac
+NUM_WORKERS=$NUM_GPUS exec "$python" -m workers.up --run -- assay benchmark "${BENCHMARK:-async}" "${model[@]}" \
+  ${REPETITIONS:+--repetitions "$REPETITIONS"} ${OUTPUT:+--output "$OUTPUT"}

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from config import queues
+from config.schedule import parse_schedule
 from config.settings import Settings
 
 
@@ -55,7 +56,7 @@ def celery_config(settings: Settings, consumed: Sequence[str] = ()) -> dict[str,
         "task_default_routing_key": names[0],
         "task_default_priority": queues.message_priority("normal", broker),
         "timezone": "UTC",
-        "beat_schedule": beat_schedule(),
+        "beat_schedule": beat_schedule(settings),
         # Beat looks at its schedule at least this often; its heartbeat rides on a thread of its own.
         "beat_max_loop_interval": 5,
     }
@@ -78,6 +79,10 @@ def _transport_options(settings: Settings) -> dict[str, Any]:
     }
 
 
-def beat_schedule() -> dict[str, dict[str, Any]]:
-    """What beat starts, and when. Empty until the first scheduled benchmark exists."""
-    return {}
+def beat_schedule(settings: Settings) -> dict[str, dict[str, Any]]:
+    """What beat starts, and when."""
+    priority = queues.message_priority("bulk", settings.broker_url)
+    return {
+        f"benchmark {each.name} {each.fields}": each.entry(queues.CPU, priority)
+        for each in parse_schedule(settings.benchmarks)
+    }

@@ -1,4 +1,4 @@
-"""The names of queues and priorities: one per device slot, and two shared ones."""
+"""The names of queues and priorities: one per device slot, and the shared ones."""
 
 import re
 from dataclasses import dataclass
@@ -8,6 +8,9 @@ from kombu import Exchange, Queue
 
 API = "api"
 CPU = "cpu"
+BENCHMARK = "benchmark"
+#: Queues that workers of several hosts read.
+SHARED = (API, CPU, BENCHMARK)
 
 Priority = Literal["interactive", "normal", "bulk"]
 #: From first served to last.
@@ -34,10 +37,11 @@ def queue_for(slot: Slot) -> str:
 
 def slot_of(queue: str) -> Slot | None:
     """The slot whose queue this is; None for the shared queues."""
-    if queue in (API, CPU):
+    if queue in SHARED:
         return None
     if not (match := _DEVICE_QUEUE.fullmatch(queue)):
-        raise UnknownQueue(f"There is no queue {queue!r}: queues are api, cpu and gpu.<node>.<slot>, e.g. gpu.node1.0.")
+        shared = ", ".join(SHARED)
+        raise UnknownQueue(f"There is no queue {queue!r}: queues are {shared} and gpu.<node>.<slot>, e.g. gpu.node1.0.")
     return Slot(match[1], int(match[2]))
 
 

@@ -5,6 +5,7 @@ Nothing is downloaded: the vocabulary is ten digits, two signs and two special t
 """
 
 import random
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -93,3 +94,8 @@ def _lesson(chance: random.Random) -> tuple[list[int], list[int]]:
     a, b = chance.randrange(NUMBERS), chance.randrange(NUMBERS)
     answer = a + b if chance.random() < RIGHT else max(0, a + b + chance.randint(-MISS, MISS))
     return [IDS[letter] for letter in f"{a}+{b}="], [*(IDS[letter] for letter in str(answer)), END]
+
+
+if __name__ == "__main__":  # one that has learnt nothing, for measurements: python examples/addition.py FOLDER
+    torch.manual_seed(0)
+    write(network(), Path(sys.argv[1]))

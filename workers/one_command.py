@@ -23,6 +23,7 @@ from tasks.connections import wait_for_redis
 from tasks.errors import AssayError, Permanent
 from tasks.jobs.core import create_core
 from tasks.jobs.listing import Jobs
+from tasks.registry import Worker
 from workers import up
 from workers.devices import take_inventory
 from workers.embedded_redis import RedisServerMissing, free_port
@@ -31,8 +32,8 @@ from workers.supervision import EXIT_MISCONFIGURED, Supervisor
 
 log = logging.getLogger(__name__)
 
-#: Processes that nobody looks at during one command.
-LEFT_OUT = ("beat", "flower", up.POLICIES)
+#: Processes that nobody looks at during one command, and those that only a benchmark needs.
+LEFT_OUT, MEASURED = ("beat", "flower"), ("benchmark", up.POLICIES)
 #: Seconds between two looks at what runs.
 LOOK_S = 0.2
 #: Seconds the system may take to be ready, and the command to end after Ctrl-C.
@@ -50,6 +51,10 @@ class OneCommand:
         self._servers, self._processes = Supervisor(stop_grace_s=10), Supervisor(settings.stop_grace_s + 5, kill_s=5)
         self._command: subprocess.Popen[bytes] | None = None
 
+    @property
+    def _measures(self) -> bool:
+        return list(self._argv[:2]) == ["assay", "benchmark"]
+
     def run(self, procfile: Path) -> int:
         try:
             lock = up.lock_folder(self._settings.data_dir)
@@ -60,7 +65,7 @@ class OneCommand:
         self._processes.handle_signals()
         try:
             self._log.write_bytes(b"")
-            configure_logging("run", self._settings.log_level, self._log)
+            configure_logging("run", self._settings.log_level, self._log, self._settings.log_format)
             _take_free_ports(self._settings)
             self._settings = up.start_redis(load_settings(), self._servers)
             if not wait_for_redis(self._settings.redis_url, self._waits):
@@ -79,7 +84,7 @@ class OneCommand:
     def _start(self, procfile: Path) -> None:
         os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         for command in up.read_procfile(procfile):
-            is_needed = command.name not in LEFT_OUT
+            is_needed = command.name not in (LEFT_OUT if self._measures else (*LEFT_OUT, *MEASURED))
             if is_needed and (command.name != up.JUDGE or self._settings.uses_development_api):
                 self._processes.start(replace(command, log_path=str(self._log)))
 
@@ -102,8 +107,9 @@ class OneCommand:
                 elif time.monotonic() - looked > up.LOOK_S:
                     looked = time.monotonic()
                     missing = _missing(readiness)
-                    present = sum(each.pool == "device" and each.state == "ready" for each in core.registry.workers())
-                    if not missing and present >= slots:
+                    devices = [each for each in core.registry.workers() if each.pool == "device"]
+                    present = [each for each in devices if each.state == "ready" and self._has_policies(each)]
+                    if not missing and len(present) >= slots:
                         self._command = subprocess.Popen(_argv(self._argv), env=self._environment())
                     elif looked > deadline:
                         raise Permanent(f"Assay is not ready after {READY_S:.0f} s; {self._log} says why: {missing}")
@@ -116,6 +122,9 @@ class OneCommand:
             readiness.close()  # before Redis ends: what is connected to it then waits for it
             celery.close()
             core.state.close()
+
+    def _has_policies(self, worker: Worker) -> bool:
+        return not self._measures or any(server.connected for server in worker.policies)
 
     def _environment(self) -> dict[str, str]:
         host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
@@ -144,7 +153,7 @@ def _missing(readiness: up.Readiness) -> list[str]:
 
 def _take_free_ports(settings: Settings) -> None:
     """Where somebody listens on a port that nobody has named, another one is used."""
-    for field in ("port", "development_api_port"):
+    for field in ("port", "development_api_port", "policy_port"):
         if field in settings.model_fields_set:
             up.require_free_port("127.0.0.1", getattr(settings, field), variable(field))
         elif _is_taken(getattr(settings, field)):

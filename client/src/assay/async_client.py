@@ -8,7 +8,7 @@ from threading import Semaphore
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from assay import calls, flows, submission
+from assay import calls, flows, submission, upload
 from assay.bar import Bar
 from assay.calls import Call
 from assay.connection import EVENT_STREAMS, Connection
@@ -114,6 +114,19 @@ class AsyncAssay:
 
     async def pool_status(self) -> dict[str, Any]:
         return await self.call(calls.pool_status())
+
+    async def benchmarks(self) -> dict[str, Any]:
+        return await self.call(calls.benchmarks())
+
+    async def run_benchmark(self, name: str, **options: Any) -> dict[str, Any]:
+        body = upload.of_bytes(json.dumps(options).encode(), "application/json")
+        return await self.call(calls.run_benchmark(name, body))
+
+    async def benchmark_run(self, run_id: str) -> dict[str, Any]:
+        return await self.call(calls.benchmark_run(run_id))
+
+    async def benchmark_file(self, run_id: str, name: str) -> bytes:
+        return await self.call(calls.benchmark_file(run_id, name))
 
     async def call(self, call: Call[T]) -> T:
         return await self._transport.run(flows.exchange(call, self._retry))

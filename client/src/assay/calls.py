@@ -155,6 +155,25 @@ def listing(name: str) -> Call[list[dict[str, Any]]]:
     return Call("GET", f"/v1/{name}", parse)
 
 
+def benchmarks() -> Call[dict[str, Any]]:
+    return Call("GET", "/v1/benchmarks", _object)
+
+
+def run_benchmark(name: str, options: Upload) -> Call[dict[str, Any]]:
+    """Not repeatable: a second one would find the first at work."""
+    path = f"/v1/benchmarks/{quote(name, safe='')}/runs"
+    return Call("POST", path, _object, headers=options.headers, body=options, repeatable=False)
+
+
+def benchmark_run(run_id: str) -> Call[dict[str, Any]]:
+    return Call("GET", f"/v1/benchmarks/runs/{quote(run_id, safe='')}", _object)
+
+
+def benchmark_file(run_id: str, name: str) -> Call[bytes]:
+    path = f"/v1/benchmarks/runs/{quote(run_id, safe='')}/files/{quote(name, safe='')}"
+    return Call("GET", path, lambda reply: reply.content)
+
+
 def pool_status() -> Call[dict[str, Any]]:
     return Call("GET", "/pool_status", _object)
 

@@ -8,7 +8,7 @@ from threading import Semaphore
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from assay import calls, flows, submission
+from assay import calls, flows, submission, upload
 from assay.bar import Bar
 from assay.calls import Call
 from assay.connection import EVENT_STREAMS, Connection
@@ -127,6 +127,22 @@ class Assay:
     def pool_status(self) -> dict[str, Any]:
         """The policy servers: how many are connected, busy and broken, and each in `servers`."""
         return self.call(calls.pool_status())
+
+    def benchmarks(self) -> dict[str, Any]:
+        """What can be run, when it is, and which figures have got worse."""
+        return self.call(calls.benchmarks())
+
+    def run_benchmark(self, name: str, **options: Any) -> dict[str, Any]:
+        """Run a benchmark now; options are `repetitions`, `size`, `profile` and `model`. Returns the run."""
+        body = upload.of_bytes(json.dumps(options).encode(), "application/json")
+        return self.call(calls.run_benchmark(name, body))
+
+    def benchmark_run(self, run_id: str) -> dict[str, Any]:
+        """A run: how far it is, its figures, the files of its report."""
+        return self.call(calls.benchmark_run(run_id))
+
+    def benchmark_file(self, run_id: str, name: str) -> bytes:
+        return self.call(calls.benchmark_file(run_id, name))
 
     def call(self, call: Call[T]) -> T:
         """Any call of `assay.calls`, with retries."""

@@ -36,6 +36,8 @@ class Options(TypedDict, total=False):
     """The score of a failed item: `"null"` (the default), `{"fill": 0.0}`, or `"fail"` to fail the job."""
     deadline_s: float
     max_failed_share: float
+    slots: int
+    """Device slots that may work on it, at most; by default all."""
     metadata: Mapping[str, Any]
     idempotency_key: str
     """Made up for every call if not given. Give one of your own to make a restarted program find its job again."""

@@ -47,6 +47,8 @@ def _submit(session: Session, kind: str, spec: dict[str, Any]) -> Job:
         options["deadline_s"] = args.deadline_s
     if args.max_failed_share is not None:
         options["max_failed_share"] = args.max_failed_share
+    if args.slots is not None:
+        options["slots"] = args.slots
     if args.metadata:
         options["metadata"] = args.metadata
     job = client.submit(kind, items, spec, **options)

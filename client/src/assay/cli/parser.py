@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any, Callable
 
-from assay.cli import checkup, completion, fleet, inference, inference_flags, jobs, scorers
+from assay.cli import benchmarks, checkup, completion, fleet, inference, inference_flags, jobs, scorers
 from assay.cli.session import Session
 from assay.version import VERSION
 
@@ -84,6 +84,14 @@ def build() -> argparse.ArgumentParser:
     add("devices", fleet.devices, "the device slots and what they hold")
     add("workers", fleet.workers, "the worker processes")
     add("policies", fleet.policies, "the robot policy servers, and what they are doing")
+    add("benchmarks", benchmarks.listing, "what the server can measure of itself, when it does, and what has got worse")
+    benchmark = add("benchmark", benchmarks.run, "run a benchmark now, wait for it, and write its report to a folder")
+    benchmark.add_argument("name", help="quick, full, or one scenario; `assay benchmarks` lists them")
+    benchmark.add_argument("-o", "--output", metavar="FOLDER", help="of the report (benchmark_results_<time>)")
+    benchmark.add_argument("--repetitions", type=int, metavar="N", help="times each case is measured")
+    benchmark.add_argument("--size", choices=("quick", "full"), help="of a single scenario's cases")
+    benchmark.add_argument("--profile", help="the API that judges; another than the development API may cost")
+    benchmark.add_argument("--model", help="a model that generates in rollouts, instead of a simulated engine")
     doctor = add("doctor", checkup.doctor, "check a deployment and say what to fix")
     doctor.add_argument("--checkout", default=".", help="folder of a server checkout, to check this host too (.)")
     shell = add("completion", lambda session: completion.command(session, build()), "print a shell's completion script")
@@ -110,6 +118,7 @@ def _request(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--deadline-s", type=float, metavar="S", help="seconds after which the job ends as it is")
     command.add_argument("--max-failed-share", type=float, metavar="0..1", help="the job fails above this share")
+    command.add_argument("--slots", type=int, metavar="N", help="device slots that may work on it, at most")
     command.add_argument("--metadata", type=_checked(_object), metavar="JSON|@FILE", help="kept with the job")
     command.add_argument("--key", help="idempotency key: the same key is the same job")
 

@@ -1,0 +1,75 @@
+"""When beat runs which benchmark: `quick=0 3 * * *; full=0 4 * * sun`, each by a crontab in UTC."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from celery.beat import BeatLazyFunc
+from celery.schedules import ParseException, crontab
+
+_MINUTE = timedelta(minutes=1)
+#: Minutes of a leap year: a crontab that is due in none of them never is.
+_MOST = 366 * 24 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    name: str
+    fields: str
+    """As written: minute, hour, day of month, month, day of week."""
+
+    @property
+    def crontab(self) -> crontab:
+        return crontab.from_string(self.fields)
+
+    def slot(self) -> str:
+        """The time it was due at last, by this host's clock: the same for every beat that finds it due."""
+        return f"{self._due(datetime.now(UTC), -_MINUTE):%Y-%m-%dT%H:%MZ}"
+
+    def next_at(self, now: float) -> float:
+        """When it is due next, in seconds since 1970."""
+        return self._due(datetime.fromtimestamp(now, UTC) + _MINUTE, _MINUTE).timestamp()
+
+    def _due(self, start: datetime, step: timedelta) -> datetime:
+        due: Any = self.crontab  # the stubs do not know its fields
+        at = start.replace(second=0, microsecond=0)
+        for _ in range(_MOST):
+            if (
+                at.minute in due.minute
+                and at.hour in due.hour
+                and at.day in due.day_of_month
+                and at.month in due.month_of_year
+                and at.isoweekday() % 7 in due.day_of_week
+            ):
+                return at
+            at += step
+        raise ValueError(f"{self.fields!r} is never due")
+
+    def entry(self, queue: str, priority: int) -> dict[str, object]:
+        """As Celery's beat takes it. The time it is due is found when it is sent."""
+        return {
+            "task": "assay.benchmark",
+            "schedule": self.crontab,
+            "kwargs": {"name": self.name, "slot": BeatLazyFunc(Scheduled.slot, self)},
+            # A message that nobody took for an hour is not run in the middle of the day.
+            "options": {"queue": queue, "priority": priority, "expires": 3600},
+        }
+
+
+def parse_schedule(text: str) -> list[Scheduled]:
+    """Raises ValueError with a sentence."""
+    return list(_parsed(text))
+
+
+def _parsed(text: str) -> Iterator[Scheduled]:
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        name, separator, fields = (each.strip() for each in part.partition("="))
+        if not name or not separator or len(fields.split()) != 5:
+            raise ValueError(f"must be name=minute hour day month weekday, as in quick=0 3 * * *; {part!r} is not")
+        scheduled = Scheduled(name, " ".join(fields.split()))
+        try:
+            scheduled.slot()
+        except (ParseException, ValueError) as error:
+            raise ValueError(f"{fields!r} is not a crontab: {error}") from error
+        yield scheduled

@@ -1,0 +1,1 @@
+"""The scenarios, one module for each part of the system."""

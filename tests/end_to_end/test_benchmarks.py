@@ -1,0 +1,61 @@
+"""Benchmark runs with the real processes: a worker that is killed over one, users who come first, and beat."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from config.profiles import load_profiles
+from tasks.benchmarks.model import RunOptions
+from tasks.benchmarks.runs import Runs
+from tests.end_to_end.system import System
+from tests.programs import Program, wait_until
+
+
+@pytest.fixture
+def runs(system: System) -> Runs:
+    return Runs(system.core, load_profiles(system.settings))
+
+
+def test_a_run_survives_the_death_of_the_worker_that_measures(system: System, runs: Runs) -> None:
+    system.launch("benchmark")
+    run = runs.start("inference_shards", RunOptions(repetitions=1))
+    # Its worker is started because of it.
+    wait_until(lambda: system.core.registry.get("benchmark.node1.0") is not None, "somebody measures")
+    wait_until(lambda: bool(_measured_jobs(system)), "something is measured")
+    (left,) = _measured_jobs(system)
+    os.kill(system.children("benchmark")[0].pid, signal.SIGKILL)
+    wait_until(lambda: runs.get(run.id).state == "done", "the run is done all the same", 100)
+    done = runs.get(run.id)
+    assert (done.note, done.total, len({figure.figure.split("/")[1] for figure in done.figures})) == ("", 2, 2)
+    assert not system.job(left).is_active, "what the dead process had begun is ended"
+    results = json.loads(system.core.storage.read(f"benchmarks/{done.folder}/results.json"))
+    assert [each["error"] for each in results["measurements"]] == [None, None]
+
+
+def _measured_jobs(system: System) -> list[str]:
+    found = (system.core.store.job(str(job)) for job in system.core.state.zrange("assay:jobs", 0, -1))
+    return [job.id for job in found if job.kind == "simulated" and job.is_active]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_beats_start_what_is_due_once(system: System, runs: Runs, tmp_path: Path) -> None:
+    schedule = {"ASSAY_BENCHMARKS": "rule_scoring=* * * * *"}
+    for number in (1, 2):
+        system.launch("beat", ASSAY_NODE=f"node{number}", ASSAY_DATA_DIR=str(tmp_path / f"beat{number}"), **schedule)
+    system.launch("benchmark")
+    wait_until(lambda: sum(run.state == "done" for run in runs.newest(10)) >= 2, "two are done", 200)
+    found = runs.newest(10)
+    assert {run.trigger for run in found} == {"schedule"}
+    minutes = [int(run.created_at // 60) for run in found]
+    assert len(set(minutes)) == len(minutes), "one for each minute"
+
+
+def test_a_schedule_of_something_that_is_no_benchmark_is_refused(run: Callable[..., Program], redis_url: str) -> None:
+    beat = run("python", "-m", "workers.launch", "beat", ASSAY_REDIS_URL=redis_url, ASSAY_BENCHMARKS="slow=0 3 * * *")
+    assert beat.wait() == 78
+    assert "There is no benchmark 'slow'" in beat.output

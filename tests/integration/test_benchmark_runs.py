@@ -1,0 +1,374 @@
+"""Benchmark runs on a real Redis: measured by jobs of their own, reported, remembered, compared; beat's schedule."""
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from redis import Redis
+
+from config import keys
+from config.profiles import load_profiles
+from tasks.app import create_celery
+from tasks.benchmarks.bench import Bench
+from tasks.benchmarks.history import FigureOfRun, History, Run
+from tasks.benchmarks.model import BenchmarkItem, RunOptions
+from tasks.benchmarks.runs import Runs
+from tasks.benchmarks.stand import MeasurementFailed, Stand
+from tasks.benchmarks.training import MINIMAL, Trainer, Training
+from tasks.errors import Conflict, NoLongerWanted
+from tests.fleet import Fleet, Hand
+from tests.integration.api import Api, is_problem
+from tests.programs import wait_until
+
+ONCE = RunOptions(repetitions=1)
+
+
+class Lab:
+    """A fleet that works by itself, in threads, while a benchmark measures it."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.runs = Runs(fleet.core, load_profiles(fleet.settings))
+        self._hands: list[tuple[Hand, threading.Thread]] = []
+        self._ended = threading.Event()
+
+    def hire(self, pool: Any, index: int = 0) -> None:
+        hand = self.fleet.hire(pool, index)
+        thread = threading.Thread(target=self._work, args=(hand,))
+        self._hands.append((hand, thread))
+        thread.start()
+
+    def _work(self, hand: Hand) -> None:
+        while not self._ended.is_set():
+            hand.work()
+            self._ended.wait(0.01)
+
+    def measure(self, name: str = "rule_scoring", options: RunOptions = ONCE) -> Run:
+        """The run, when it has ended."""
+        run = self.runs.start(name, options)
+        wait_until(lambda: self.runs.get(run.id).ended_at is not None, "the run ends", 100)
+        return self.runs.get(run.id)
+
+    def close(self) -> None:
+        self._ended.set()
+        for _, thread in self._hands:
+            thread.join()
+
+
+@pytest.fixture
+def lab(fleet: Fleet) -> Iterator[Lab]:
+    lab = Lab(fleet)
+    yield lab
+    lab.close()
+
+
+def figure_of(run: Run, name: str) -> FigureOfRun:
+    return next(figure for figure in run.figures if figure.figure == name)
+
+
+NAME = "rule_scoring/numeric_match/items_s"
+
+
+def test_a_run_measures_every_case_and_leaves_a_report(lab: Lab) -> None:
+    lab.hire("cpu")
+    lab.hire("benchmark")
+    run = lab.measure()
+    assert (run.state, run.note, run.total, lab.runs.done(run)) == ("done", "", 2, 2)
+    assert figure_of(run, NAME).value > 0
+    assert not figure_of(run, NAME).is_disturbed
+    assert {*run.files} == {
+        "performance_report.md", "summary.txt", "results.json", "rule_scoring.png", "rule_scoring.log"
+    }  # fmt: skip
+    read = lambda name: lab.fleet.core.storage.read(f"benchmarks/{run.folder}/{name}")  # noqa: E731
+    assert b"| numeric_match |" in read("performance_report.md")
+    assert read("rule_scoring.png").startswith(b"\x89PNG")
+    assert b"== math_equal, repetition 1" in read("rule_scoring.log")
+    told = json.loads(read("results.json"))
+    measured = {each["id"] for each in told["measurements"]}
+    assert measured == {"rule_scoring/numeric_match/0", "rule_scoring/math_equal/0"}
+
+
+def test_a_figure_that_got_worse_than_its_noise_is_flagged_everywhere(lab: Lab, api: Api) -> None:
+    lab.hire("cpu")
+    lab.hire("benchmark")
+    first = lab.measure()
+    faster = tuple(replace(figure, value=1000 * figure.value) for figure in first.figures)
+    for number in range(3):
+        lab.runs.history.add(replace(first, id=f"{number:032x}", figures=faster))
+    again = lab.measure()
+    worse = figure_of(again, NAME)
+    assert worse.is_regression
+    assert (worse.usual, again.regressions > 0) == (1000 * figure_of(first, NAME).value, True)
+    assert b"REGRESSION" in lab.fleet.core.storage.read(f"benchmarks/{again.folder}/summary.txt")
+    told = api.client.get("/v1/benchmarks").json["regressions"]
+    assert (NAME, again.id) in {(each["figure"], each["run"]) for each in told}
+    assert f"assay_benchmark_regressions {float(again.regressions)}\n" in api.client.get("/metrics").text
+    history = {each["figure"]: each for each in api.client.get("/v1/benchmarks/figures").json["figures"]}[NAME]
+    assert history["is_regression"]
+    assert len(history["points"]) == 5
+    assert history["band"][0] > worse.value
+
+
+def test_figures_of_another_machine_or_with_other_parameters_are_not_compared(lab: Lab) -> None:
+    lab.hire("cpu")
+    lab.hire("benchmark")
+    first = lab.measure()
+    others = tuple(replace(figure, value=1000 * figure.value, basis="other") for figure in first.figures)
+    for number in range(5):
+        lab.runs.history.add(replace(first, id=f"{number:032x}", figures=others))
+    assert lab.measure().regressions == 0
+
+
+def test_a_run_shows_how_far_it_is(lab: Lab) -> None:
+    run = lab.runs.start("rule_scoring", ONCE)
+    assert (lab.runs.get(run.id).state, lab.runs.done(run)) == ("queued", 0)
+    lab.hire("benchmark")
+    wait_until(lambda: lab.runs.get(run.id).state == "running", "it is begun")
+    lab.hire("cpu")
+    wait_until(lambda: lab.runs.get(run.id).state == "done", "it is done", 100)
+
+
+def test_one_benchmark_is_measured_at_a_time(lab: Lab, api: Api) -> None:
+    first = lab.runs.start("rule_scoring", ONCE)
+    with pytest.raises(Conflict, match="one is measured at a time"):
+        lab.runs.start("quick", ONCE)
+    assert is_problem(api.client.post("/v1/benchmarks/quick/runs"), 409)
+    lab.fleet.core.cancel(first.job)
+    assert lab.runs.get(first.id).state == "cancelled"
+    lab.runs.start("quick", ONCE)
+
+
+def test_a_run_without_anything_to_measure_says_why(lab: Lab) -> None:
+    run = lab.runs.start("policy_scoring", ONCE)
+    assert (run.state, run.note) == (
+        "failed", "Nothing of it can be measured here: policy_scoring: no policy server is connected",
+    )  # fmt: skip
+    lab.runs.start("rule_scoring", ONCE)  # it is over
+
+
+def test_a_measurement_that_others_disturb_says_so(lab: Lab) -> None:
+    lab.hire("cpu")
+    stand = Stand(lab.fleet.core, "a" * 32, lambda: False)
+    hand = lab.fleet.hire()
+    lab.fleet.submit({"x": 1})
+    assert hand.take()  # somebody's work runs all the while
+    with stand.observed() as observation:
+        stand.run("score", [{"response": "5", "reference": "5"}], spec={"scorers": [{"name": "numeric_match"}]})
+        wait_until(lambda: bool(observation.foreign), "it is noticed")
+    assert observation.disturbed == "1 other job ran meanwhile"
+
+
+def test_a_measurement_fails_with_the_reason_when_its_items_do(lab: Lab) -> None:
+    lab.hire("device")
+    stand = Stand(lab.fleet.core, "a" * 32, lambda: False)
+    with pytest.raises(MeasurementFailed, match=r"1 of 2 good: 1 simulated_failure"):
+        stand.run("simulated", [{"x": 1}, {"x": 2, "fail": True}])
+
+
+def test_what_a_killed_process_left_is_ended_by_the_next(lab: Lab, state: Redis) -> None:
+    left = Stand(lab.fleet.core, "a" * 32, lambda: False)
+    caught = threading.Thread(target=_until_cancelled, args=(left,))
+    caught.start()
+    wait_until(lambda: state.scard(keys.benchmark_jobs("a" * 32)) == 1, "a job was begun")
+    (job,) = state.smembers(keys.benchmark_jobs("a" * 32))
+    Stand(lab.fleet.core, "a" * 32, lambda: False).clear()
+    caught.join()
+    assert lab.fleet.job(str(job)).state == "cancelled"
+    assert not state.exists(keys.benchmark_jobs("a" * 32))
+
+
+def _until_cancelled(stand: Stand) -> None:
+    with pytest.raises(MeasurementFailed, match="cancelled"):  # nobody works on it
+        stand.run("simulated", [{"x": 1}])
+
+
+def test_a_cancelled_run_ends_the_case_that_is_measured(lab: Lab) -> None:
+    stand = Stand(lab.fleet.core, "a" * 32, lambda: True)
+    with pytest.raises(NoLongerWanted):
+        stand.run("simulated", [{"x": 1}])
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"staleness_threshold": 0}, lambda figures: figures["oldest_sample"] == 0),
+        ({"staleness_threshold": 2}, lambda figures: 0 < figures["oldest_sample"] <= 2),
+        ({"pauses": True, "total_training_steps": 4}, lambda figures: figures["pause_s"] >= 0),
+        ({"sync_every": 2, "total_training_steps": 4}, lambda figures: figures["sync_s"] >= 0),
+    ],
+)  # fmt: skip
+def test_a_training_run_takes_samples_no_staler_than_it_may(
+    lab: Lab, changes: dict[str, Any], expected: Callable[[dict[str, float]], bool]
+) -> None:
+    lab.hire("device")
+    lab.hire("api")
+    usual = Training(configuration=MINIMAL, train_s=0.02, generate_s=0.01, reward_s=0.001)
+    training = usual.changed(total_training_steps=6).changed(**changes)
+    measured = Trainer(Stand(lab.fleet.core, "a" * 32, lambda: False), training).run()
+    figures = dict(measured.figures)
+    assert expected(figures), figures
+    assert measured.engine == "simulated generation and training"
+    assert figures["samples_s"] == pytest.approx(4 * figures["steps_s"])
+    assert 0 <= figures["queue_utilisation"] <= 1
+
+
+def test_a_scenario_that_is_gone_fails_its_cases_only(fleet: Fleet) -> None:
+    item = BenchmarkItem(id="gone/x/0", scenario="gone", case="x", repetition=0, parameters={})
+    with pytest.raises(Exception, match="There is no scenario 'gone' any more"):
+        Bench(fleet.core).measure("a" * 32, item, lambda: False)
+
+
+# --- the schedule ---
+
+
+def test_what_two_beats_find_due_is_run_once(fleet: Fleet, lab: Lab, state: Redis) -> None:
+    settings = fleet.settings.model_copy(update={"benchmarks": "rule_scoring=* * * * *"})
+    for _ in range(2):
+        app = create_celery(settings)
+        scheduler = app.Beat().Service(app).get_scheduler(lazy=True)
+        (entry,) = (each for name, each in app.conf.beat_schedule.items() if name.startswith("benchmark"))
+        scheduler.apply_async(scheduler.Entry(**entry | {"name": "due", "app": app}), advance=False)
+        app.close()
+    sent = [_arguments(message) for message in state.lrange("cpu\x06\x162", 0, -1)]
+    assert [message["name"] for message in sent] == ["rule_scoring", "rule_scoring"]
+    # A minute may have passed between the two: what is due at one time is due once.
+    hand = fleet.hire("cpu")
+    for message in (sent[0], sent[0]):
+        _deliver(fleet, hand, message)
+    (run,) = lab.runs.newest(10)
+    assert (run.trigger, run.name) == ("schedule", "rule_scoring")
+    assert lab.fleet.job(run.job).priority == "bulk"
+
+
+def _arguments(message: str) -> dict[str, Any]:
+    body = json.loads(base64.b64decode(json.loads(message)["body"]))
+    arguments: dict[str, Any] = body[1]
+    return arguments
+
+
+def _deliver(fleet: Fleet, hand: Hand, arguments: dict[str, Any]) -> None:
+    """As the worker runs it that gets the message."""
+    app = fleet.celery
+    app.runtime = fleet.runtime_of(hand)
+    app.loader.import_default_modules()
+    app.tasks["assay.benchmark"](**arguments)
+
+
+def test_a_benchmark_that_is_due_while_users_work_runs_is_skipped_with_a_note(lab: Lab) -> None:
+    lab.fleet.submit({"x": 1})
+    run = lab.runs.schedule("rule_scoring", "2026-11-18T03:00Z", ONCE)
+    assert run.state == "skipped"
+    assert run.note == "Due at 2026-11-18T03:00Z, and skipped: 1 job of users kept the system busy."
+    assert lab.runs.schedule("rule_scoring", "2026-11-18T03:00Z", ONCE) == run
+    assert lab.runs.active() is None
+
+
+def test_a_label_of_a_user_does_not_make_a_job_part_of_a_benchmark(lab: Lab) -> None:
+    lab.fleet.submit({"x": 1}, metadata={"benchmark": "gsm8k"})
+    assert lab.runs.schedule("rule_scoring", "2026-11-18T03:00Z", ONCE).state == "skipped"
+
+
+def test_a_regression_stays_one_when_a_later_run_was_disturbed(fleet: Fleet) -> None:
+    history, now = History(fleet.core.state), time.time()
+    worse = FigureOfRun("a/b/items_s", "items/s", "higher", 1.0, 1.0, 1.0, "basis", is_regression=True)
+    for number, figure in enumerate((worse, replace(worse, is_disturbed=True, is_regression=False))):
+        history.add(Run(f"{number:032x}", "quick", "request", "done", now + number, figures=(figure,)))
+    assert [run.id for run, _ in history.regressions(history.newest())] == [f"{0:032x}"]
+
+
+def test_a_record_of_a_newer_release_is_read(fleet: Fleet, state: Redis) -> None:
+    History(fleet.core.state).add(Run("a" * 32, "quick", "request", "done", 1.0))
+    record = json.loads(str(state.get(keys.benchmark("a" * 32)))) | {"mood": "good"}
+    state.set(keys.benchmark("a" * 32), json.dumps(record))
+    assert History(fleet.core.state).get("a" * 32)
+
+
+def test_a_storage_that_is_away_for_a_moment_costs_no_report(lab: Lab) -> None:
+    lab.hire("cpu")
+    lab.hire("benchmark")
+    folder = Path(urlsplit(lab.fleet.settings.storage_url).path) / "benchmarks"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.write_text("in the way")
+    run = lab.runs.start("rule_scoring", ONCE)
+    wait_until(lambda: lab.runs.done(lab.runs.get(run.id)) == 2, "all is measured", 60)
+    folder.unlink()
+    wait_until(lambda: lab.runs.get(run.id).state == "done", "the report is written", 60)
+
+
+def test_jobs_that_wait_for_nothing_do_not_keep_a_benchmark_from_running(lab: Lab) -> None:
+    hand = lab.fleet.hire()
+    lab.fleet.finish(lab.fleet.submit({"x": 1}), hand)
+    assert lab.runs.schedule("rule_scoring", "2026-11-18T03:00Z", ONCE).state == "queued"
+
+
+def test_a_benchmark_that_is_due_while_another_runs_is_skipped(lab: Lab) -> None:
+    lab.runs.start("rule_scoring", ONCE)
+    run = lab.runs.schedule("quick", "2026-11-18T03:00Z", ONCE)
+    assert (run.state, "was still running" in run.note) == ("skipped", True)
+
+
+def test_a_start_that_was_cut_off_is_completed_by_the_next(lab: Lab) -> None:
+    due = "2026-11-18T03:00Z"
+    first = lab.runs.schedule("rule_scoring", due, ONCE)
+    lab.runs.history.change(first, job="", total=0)  # as if it had been cut off just before it noted the job
+    assert lab.runs.schedule("rule_scoring", due, ONCE).job == first.job
+
+
+def test_a_run_that_was_never_started_counts_as_failed_after_a_while(lab: Lab) -> None:
+    history = History(lab.fleet.core.state)
+    history.add(Run("b" * 32, "quick", "request", "queued", time.time() - 3600))
+    assert lab.runs.active() is None
+    assert lab.runs.get("b" * 32).state == "failed"
+
+
+# --- over HTTP ---
+
+
+def test_a_run_is_started_listed_and_read_over_http(lab: Lab, api: Api) -> None:
+    lab.hire("cpu")
+    lab.hire("benchmark")
+    reply = api.client.post("/v1/benchmarks/rule_scoring/runs", json={"repetitions": 1})
+    assert reply.status_code == 202
+    path = reply.headers["Location"]
+    wait_until(lambda: api.client.get(path).json["state"] == "done", "it is done", 100)
+    run = api.client.get(path).json
+    assert {figure["figure"] for figure in run["figures"]} >= {NAME}
+    report = api.client.get(f"{path}/files/performance_report.md")
+    assert report.mimetype == "text/markdown"
+    assert "# Benchmark `rule_scoring`" in report.text
+    assert api.client.get(f"{path}/files/rule_scoring.png").mimetype == "image/png"
+    assert [each["id"] for each in api.client.get("/v1/benchmarks/runs").json["runs"]] == [run["id"]]
+    assert api.client.get("/v1/benchmarks/runs?name=quick").json["runs"] == []
+    rows = {each["name"]: each for each in api.client.get("/v1/benchmarks").json["benchmarks"]}
+    assert rows["rule_scoring"]["last_run"]["id"] == run["id"]
+    assert rows["quick"]["schedule"] == "0 3 * * *"
+    assert rows["quick"]["next_at"] > run["ended_at"]
+
+
+def test_what_is_not_there_is_told_so(api: Api) -> None:
+    assert is_problem(api.client.post("/v1/benchmarks/nothing/runs"), 404)
+    assert is_problem(api.client.get("/v1/benchmarks/runs/" + "0" * 32), 404)
+    assert is_problem(api.client.get("/v1/benchmarks/runs/../../etc"), 404)
+    assert is_problem(api.client.post("/v1/benchmarks/quick/runs", json={"repetitions": 0}), 422, "repetitions")
+    assert is_problem(api.client.post("/v1/benchmarks/quick/runs", data="x", content_type="application/json"), 400)
+
+
+def test_files_that_a_run_does_not_name_are_not_read(api: Api) -> None:
+    api.fleet.core.storage.put("benchmarks/somewhere/secret.txt", b"x")
+    run = Run("c" * 32, "quick", "request", "done", time.time(), folder="somewhere", files=("summary.txt",))
+    History(api.fleet.core.state).add(run)
+    for name in ("secret.txt", "summary.txt", "..%2Fsecret.txt"):
+        assert is_problem(api.client.get(f"/v1/benchmarks/runs/{run.id}/files/{name}"), 404)
+
+
+def test_a_benchmark_is_not_submitted_as_a_job(api: Api) -> None:
+    item = {"id": "a", "scenario": "rule_scoring", "case": "x", "repetition": 0, "parameters": {}}
+    reply = api.submit(item, kind="benchmark", spec={"run": "d" * 32, "name": "quick"})
+    assert is_problem(reply, 422, "kind")

@@ -1,0 +1,198 @@
+"""Benchmarks without a system: what is planned, what counts as a regression, and what a report says."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from config.schedule import parse_schedule
+from tasks.benchmarks.catalogue import BENCHMARKS, SCENARIOS, find, plan
+from tasks.benchmarks.machine import Machine
+from tasks.benchmarks.model import BenchmarkItem, BenchmarkSpec, Measured, Outcome, RunOptions
+from tasks.benchmarks.noise import band, has_regressed
+from tasks.benchmarks.report import Report, as_markdown, summary
+from tasks.benchmarks.scenario import Place, up_to
+from tasks.benchmarks.summary import CaseOfRun, summarize
+from tasks.benchmarks.training import MINIMAL, PERFORMANCE, Training
+from tasks.errors import UnknownBenchmark
+
+PLACE = Place(slots=4, policy_servers=2, models=("smollm2",), profiles=("development",))
+MACHINE = Machine("a processor", 2, 8.0, "Linux", ("gpu.node1.0",), (), {"python": "3.11"}, "abc")
+
+
+# --- noise ---
+
+
+def test_nothing_is_said_of_a_figure_that_few_runs_have() -> None:
+    assert band([100.0, 101.0]) is None
+    assert not has_regressed(1.0, 2.0, None, "higher")
+
+
+def test_a_band_is_as_wide_as_the_noise_of_the_last_runs() -> None:
+    quiet, loud = band([100, 100.1, 99.9, 100, 100]), band([100, 120, 80, 110, 90])
+    assert quiet
+    assert loud
+    assert (quiet.low, quiet.high) == (95, 105)  # never narrower than five percent
+    assert loud.low < 60
+    assert loud.high > 140
+
+
+def test_one_outlier_does_not_widen_a_band() -> None:
+    found = band([100, 101, 99, 100, 100, 20])
+    assert found
+    assert found.low > 90
+
+
+def test_only_the_last_runs_count() -> None:
+    found = band([1.0] * 20 + [100.0] * 10)
+    assert found
+    assert found.usual == 100
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "better", "expected"),
+    [
+        (80, 90, "higher", True),
+        (80, 96, "higher", False),  # its best repetition is as good as ever
+        (110, 120, "higher", False),
+        (110, 120, "lower", True),
+        (104, 120, "lower", False),
+        (80, 90, "neither", False),
+    ],
+)
+def test_a_figure_has_regressed_when_even_its_best_repetition_is_outside(
+    least: float, most: float, better: Any, expected: bool
+) -> None:
+    assert has_regressed(least, most, band([100] * 5), better) is expected
+
+
+# --- plans ---
+
+
+def test_every_case_is_measured_once_before_any_is_measured_again() -> None:
+    made = plan(find("quick"), PLACE, RunOptions())
+    names = [(item.scenario, item.case) for item in made.items]
+    cases = names[: len(set(names))]
+    assert names == cases * 3
+    assert {scenario for scenario, _ in cases} == set(SCENARIOS)
+    assert made.left_out == ()
+
+
+def test_what_a_system_cannot_run_is_left_out_with_the_reason() -> None:
+    made = plan(find("quick"), Place(slots=1, policy_servers=0, models=(), profiles=()), RunOptions())
+    told = " ".join(made.left_out)
+    assert "policy_scoring: no policy server is connected" in told
+    assert "there is no API profile 'development'" in told
+    assert "async_division: there is one device slot" in told
+    assert "rule_scoring" in {item.scenario for item in made.items}
+
+
+def test_parameters_of_every_case_are_those_that_its_scenario_reads() -> None:
+    for name in BENCHMARKS:
+        for item in plan(find(name), PLACE, RunOptions(repetitions=1)).items:
+            SCENARIOS[item.scenario].parameters.model_validate(item.parameters)
+
+
+def test_a_benchmark_that_is_none_is_told_with_those_there_are() -> None:
+    with pytest.raises(
+        UnknownBenchmark, match="There is no benchmark 'slow'; there are quick, full, async, judge_throughput"
+    ):
+        find("slow")
+
+
+def test_slots_are_compared_in_powers_of_two_and_all_of_them() -> None:
+    assert [up_to(number) for number in (1, 2, 3, 6, 8)] == [[1], [1, 2], [1, 2, 3], [1, 2, 4, 6], [1, 2, 4, 8]]
+
+
+def test_the_declared_configurations_are_run_as_they_are() -> None:
+    items = {item.case: item.parameters for item in plan(find("async_configurations"), PLACE, RunOptions()).items}
+    assert Training.model_validate(items["minimal"]).configuration == MINIMAL
+    assert Training.model_validate(items["performance"]).configuration == PERFORMANCE
+
+
+def test_a_division_leaves_to_training_what_does_not_generate() -> None:
+    for item in plan(find("async_division"), PLACE, RunOptions()).items:
+        configuration = Training.model_validate(item.parameters).configuration
+        assert configuration.rollout_devices + configuration.trainer_devices == PLACE.slots
+
+
+# --- figures and reports ---
+
+
+def outcome(value: float, repetition: int, disturbed: str = "", error: str = "") -> Outcome:
+    item = BenchmarkItem(
+        id=f"rule_scoring/numeric_match/{repetition}", scenario="rule_scoring", case="numeric_match",
+        repetition=repetition, parameters={"items": 10, "scorer": "numeric_match"},
+    )  # fmt: skip
+    return Outcome(item, None if error else Measured({"items_s": value}, "rules (real)", disturbed=disturbed), error)
+
+
+def summarized(*outcomes: Outcome, earlier: tuple[float, ...] = ()) -> CaseOfRun:
+    return summarize(outcomes, "machine", lambda _figure, _basis: earlier)[0]
+
+
+def test_a_figure_is_the_median_of_its_repetitions_with_their_spread() -> None:
+    (figure,) = summarized(outcome(10, 0), outcome(30, 1), outcome(20, 2)).figures
+    assert (figure.figure, figure.value, figure.least, figure.most) == (
+        "rule_scoring/numeric_match/items_s",
+        20,
+        10,
+        30,
+    )
+
+
+def test_a_measurement_that_others_disturbed_counts_only_if_there_is_no_other() -> None:
+    (quiet,) = summarized(outcome(10, 0, disturbed="1 other job ran"), outcome(20, 1)).figures
+    assert (quiet.value, quiet.is_disturbed) == (20, False)
+    (disturbed,) = summarized(outcome(10, 0, disturbed="1 other job ran"), earlier=(100.0,) * 5).figures
+    assert (disturbed.is_disturbed, disturbed.is_regression) == (True, False)
+
+
+def test_a_figure_below_its_band_is_flagged_in_the_report_and_the_summary() -> None:
+    outcomes = [outcome(50, 0), outcome(52, 1)]
+    case = summarized(*outcomes, earlier=(100.0,) * 5)
+    report = Report(BenchmarkSpec(run="a" * 32, name="rule_scoring"), MACHINE, [case], outcomes, 0.0, 60.0)
+    assert "items_s: 51 items/s (50 to 52)  REGRESSION" in "\n".join(summary(report))
+    assert "| rule_scoring/numeric_match/items_s | 51 items/s (50 to 52) | 100 | 95 to 105 |" in as_markdown(report, [])
+
+
+def test_a_report_says_what_it_was_measured_on_and_by_what() -> None:
+    outcomes = [outcome(50, 0), outcome(0, 1, error="The judge was away.")]
+    left_out = ("policy_scoring: no policy server is connected",)
+    spec = BenchmarkSpec(run="a" * 32, name="quick", left_out=left_out)
+    text = as_markdown(Report(spec, MACHINE, [summarized(*outcomes)], outcomes, 0.0, 60.0), ["rule_scoring.png"])
+    for said in (
+        "a processor, 2 cores", "python 3.11", "| commit | abc |", "engine: rules (real)",
+        "numeric_match: failed: The judge was away.", "no policy server is connected", "![rule_scoring]",
+        "Nothing to compare with yet", '"scorer": "numeric_match"',
+    ):  # fmt: skip
+        assert said in text
+
+
+# --- schedules ---
+
+
+def test_a_schedule_names_benchmarks_with_their_crontabs() -> None:
+    found = parse_schedule("quick=0 3 * * *; full = 30 4 * * sun ;")
+    assert [(each.name, each.fields) for each in found] == [("quick", "0 3 * * *"), ("full", "30 4 * * sun")]
+    assert parse_schedule("") == []
+
+
+@pytest.mark.parametrize("text", ["quick", "quick=0 3 * *", "quick=0 25 * * *", "=0 3 * * *", "quick=x 3 * * *"])
+def test_a_schedule_that_cannot_be_read_is_told_so(text: str) -> None:
+    with pytest.raises(ValueError, match=r"must be name=|is not a crontab"):
+        parse_schedule(text)
+
+
+def test_a_benchmark_is_due_at_its_minute_and_next_time_at_the_next() -> None:
+    (nightly,) = parse_schedule("quick=30 3 * * *")
+    noon = datetime(2026, 11, 18, 12, 0, tzinfo=UTC).timestamp()
+    assert datetime.fromtimestamp(nightly.next_at(noon), UTC) == datetime(2026, 11, 19, 3, 30, tzinfo=UTC)
+    (weekly,) = parse_schedule("full=0 4 * * sun")
+    assert datetime.fromtimestamp(weekly.next_at(noon), UTC) == datetime(2026, 11, 22, 4, 0, tzinfo=UTC)
+
+
+def test_all_beats_agree_on_the_time_that_a_benchmark_was_due_at() -> None:
+    (yearly,) = parse_schedule("quick=0 0 1 1 *")
+    year = datetime.now(UTC).year
+    assert yearly.slot() == f"{year}-01-01T00:00Z"

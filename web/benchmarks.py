@@ -1,0 +1,159 @@
+"""Benchmarks: what can be run, running one now, the history of every figure, and the reports."""
+
+import mimetypes
+import re
+from dataclasses import asdict
+from typing import Any
+
+from flask import Blueprint, Response, request
+
+from config.schedule import parse_schedule
+from tasks.benchmarks.catalogue import BENCHMARKS
+from tasks.benchmarks.history import MOST_RUNS, SHOWN, FigureOfRun, Run
+from tasks.benchmarks.model import RunOptions
+from tasks.benchmarks.report import file_path
+from tasks.errors import StoredFileMissing, UnknownBenchmark
+from web.answers import answer
+from web.benchmark_schemas import Benchmarks, Figures, Runs, RunsQuery, RunView, RunWithFigures
+from web.description import described, read_query
+from web.json_bodies import read_json
+from web.refusal import Refused
+from web.services import services
+
+blueprint = Blueprint("benchmarks", __name__, url_prefix="/v1/benchmarks")
+
+RUN_ID = re.compile(r"[0-9a-f]{32}")
+
+
+@blueprint.get("")
+@described("List what can be run, when it is, and which figures have got worse.", {200: Benchmarks})
+def listing() -> Response:
+    runs = services().runs
+    newest, now = runs.newest(SHOWN), runs.history.now()
+    schedule = {each.name: each for each in parse_schedule(services().settings.benchmarks)}
+    rows = []
+    for name, benchmark in BENCHMARKS.items():
+        due, last = schedule.get(name), next((run for run in newest if run.name == name), None)
+        rows.append(
+            {
+                "name": name,
+                "description": benchmark.description,
+                "scenarios": list(benchmark.scenarios),
+                "repetitions": benchmark.repetitions,
+                "schedule": due.fields if due else None,
+                "next_at": due.next_at(now) if due else None,
+                "last_run": _view(last) if last else None,
+            }
+        )
+    worse = [_figure(figure) | {"run": run.id} for run, figure in runs.history.regressions(newest)]
+    return answer({"benchmarks": rows, "regressions": worse})
+
+
+@blueprint.post("/<name>/runs")
+@described(
+    "Run a benchmark now: a set (`quick`, `full`) or one scenario. It has the lowest priority; one runs at a time.",
+    {202: RunView},
+    errors=(400, 404, 408, 409, 413, 415, 422),
+    body=RunOptions,
+    may_lack_body=True,
+)
+def start(name: str) -> Response:
+    options = read_json(RunOptions)[0] if request.content_length or request.mimetype else RunOptions()
+    run = services().runs.start(name, options)
+    response = answer(_view(run), 202)
+    response.headers["Location"] = f"/v1/benchmarks/runs/{run.id}"
+    return response
+
+
+@blueprint.get("/runs")
+@described("List runs, newest first; those that were skipped too.", {200: Runs}, query=RunsQuery, errors=(422,))
+def runs() -> Response:
+    query = read_query(RunsQuery)
+    newest = services().runs.newest(MOST_RUNS if query.name else query.limit)
+    found = [run for run in newest if query.name in (None, run.name)]
+    return answer({"runs": [_view(run) for run in found[: query.limit]]})
+
+
+@blueprint.get("/runs/<run_id>")
+@described("Look at a run and its figures.", {200: RunWithFigures}, errors=(404,))
+def look(run_id: str) -> Response:
+    run = _find(run_id)
+    return answer(_view(run) | {"figures": [_figure(figure) for figure in run.figures]})
+
+
+@blueprint.get("/runs/<run_id>/files/<name>")
+@described(
+    "A file of a run's report, by the name that the run has.",
+    {200: ("text/markdown", "text/plain", "application/json", "image/png")},
+    errors=(404,),
+)
+def file(run_id: str, name: str) -> Response:
+    run = _find(run_id)
+    try:
+        if name not in run.files:
+            raise StoredFileMissing
+        body = services().core.storage.read(file_path(run.folder, name))
+    except StoredFileMissing as error:
+        detail = "The run has no such file; it names those it has."
+        raise Refused(404, "unknown_file", "Unknown file", detail) from error
+    kind = "text/markdown" if name.endswith(".md") else mimetypes.guess_type(name)[0] or "text/plain"
+    return Response(body, mimetype=kind)
+
+
+@blueprint.get("/figures")
+@described("The history of every figure, with the band of its noise.", {200: Figures})
+def figures() -> Response:
+    history = services().runs.history
+    rows = []
+    for newest, points in history.figures(history.newest()):
+        rows.append(
+            {
+                "figure": newest.figure,
+                "unit": newest.unit,
+                "better": newest.better,
+                "band": None if newest.low is None else (newest.low, newest.high),
+                "is_regression": newest.is_regression,
+                "points": [
+                    {
+                        "run": run.id,
+                        "at": run.created_at,
+                        "value": each.value,
+                        "least": each.least,
+                        "most": each.most,
+                        "is_disturbed": each.is_disturbed,
+                    }
+                    for run, each in points
+                ],
+            }
+        )
+    return answer({"figures": rows})
+
+
+def _find(run_id: str) -> Run:
+    if not RUN_ID.fullmatch(run_id):
+        raise UnknownBenchmark(f"There is no benchmark run {run_id[:64]!r}.")
+    return services().runs.get(run_id)
+
+
+def _view(run: Run) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "name": run.name,
+        "state": run.state,
+        "note": run.note,
+        "trigger": run.trigger,
+        "created_at": run.created_at,
+        "started_at": run.started_at,
+        "ended_at": run.ended_at,
+        "job_id": run.job or None,
+        "total": run.total,
+        "done": services().runs.done(run),
+        "regressions": run.regressions,
+        "files": list(run.files),
+    }
+
+
+def _figure(figure: FigureOfRun) -> dict[str, Any]:
+    shown = asdict(figure)
+    del shown["basis"]
+    return shown
