@@ -11,6 +11,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping
+from contextvars import Context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from redis.exceptions import RedisError
 from config import keys
 from config.profiles import Profile
 from config.queues import PRIORITIES, Priority
+from tasks import totals
 from tasks.apis.turn import CircuitOpen, Ended, Told, Turn
 from tasks.errors import ApiUnavailable, BudgetSpent
 
@@ -51,7 +53,7 @@ class _Waiter:
 def load_scripts() -> str:
     """`exchange.lua` with its parts and key names, as one script."""
     parts = ["common.lua", *sorted(path.name for path in _SCRIPTS.glob("part_*.lua")), "exchange.lua"]
-    return keys.lua_functions() + "".join((_SCRIPTS / name).read_text() for name in parts)
+    return keys.lua_functions() + totals.lua() + "".join((_SCRIPTS / name).read_text() for name in parts)
 
 
 def margin_s(window_s: float) -> float:
@@ -146,7 +148,8 @@ class _Desk:
     def _wake(self) -> None:
         self._news.set()
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._serve())
+            # It serves all, not only the job whose call comes first: that one's context is not its own.
+            self._task = asyncio.get_running_loop().create_task(self._serve(), context=Context())
 
     async def _serve(self) -> None:
         """Runs while somebody waits or calls are in flight."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tasks.errors import ApiUnavailable
+from tasks.totals import MILLION, bucket
 
 
 class CircuitOpen(ApiUnavailable):
@@ -55,6 +56,8 @@ class Ended:
     """For everybody."""
     reason: str = ""
     spent: Spent | None = None
+    seconds: float | None = None
+    """From the call to its answer, or its failure."""
 
 
 @dataclass(slots=True)
@@ -68,6 +71,7 @@ class Told:
     reason: str = ""
     settled: dict[int, list[int]] = field(default_factory=dict)
     spent: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    latency: dict[str, int] = field(default_factory=dict)
 
     def end(self, turn: Turn, ended: Ended, used_tokens: int | None) -> None:
         self.ok += ended.ok
@@ -79,6 +83,10 @@ class Told:
             self.settle(turn.slice, 0, used_tokens - turn.tokens)
         if ended.spent:
             self.spend(ended.spent)
+        if ended.seconds is not None:
+            bound = bucket("api_s", ended.seconds)
+            self.latency[bound] = self.latency.get(bound, 0) + 1
+            self.latency["sum"] = self.latency.get("sum", 0) + round(ended.seconds * MILLION)
 
     def settle(self, slice_: int, requests: int, tokens: int) -> None:
         if requests or tokens:
@@ -109,6 +117,8 @@ class Told:
         for key, values in other.spent.items():
             before = self.spent.setdefault(key, [0] * len(values))
             self.spent[key] = [one + more for one, more in zip(before, values, strict=True)]
+        for bound, number in other.latency.items():
+            self.latency[bound] = self.latency.get(bound, 0) + number
 
     def as_asked(self, currency: str) -> dict[str, Any]:
         """As `scripts/exchange.lua` takes it."""
@@ -125,4 +135,5 @@ class Told:
             "reason": self.reason[:500],
             "settled": [[slice_, *values] for slice_, values in self.settled.items()],
             "spent": spent,
+            "latency": list(self.latency.items()),
         }

@@ -1,6 +1,6 @@
 -- One process tells what became of its calls and what it waits for, and is told which calls may begin.
 -- ARGV  1 profile  2 process  3 day  4 JSON: limits of the profile; held: calls in flight; ok, failed, limited: how calls ended since
---       it last told; retry_after_s, reason; settled: [slice, requests, tokens] to correct; spent: usage; wants: [rank, job, number,
+--       it last told; latency: [bound of a bucket of seconds, or `sum`, number]; retry_after_s, reason; settled: [slice, requests, tokens] to correct; spent: usage; wants: [rank, job, number,
 --       tokens of each]
 -- Returns seconds to wait, why, slice, ceiling, what opened the circuit; then for each want how many may begin and the job's cost.
 -- Keeps: no window has more requests or tokens than the limit; calls in flight of all live processes stay below the ceiling; what a
@@ -16,6 +16,7 @@ local pace = read_hash(key_api_pace(profile))
 local window = read_window(profile, pace, limits, now)
 for _, each in ipairs(asked.settled) do count(profile, pace, window, each[1], each[2], each[3]) end
 for _, each in ipairs(asked.spent) do spend(profile, day, each) end
+tally(profile, asked)
 judge(profile, limits, asked, now)
 
 local others, wishes = read_holders(profile, holder, now)

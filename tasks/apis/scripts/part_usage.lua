@@ -15,3 +15,15 @@ local function spend(profile, day, spent)
   if spent.job ~= '' then add_usage(key_job_usage(spent.job), 30 * DAY_S, spent) end
   if spent.token ~= '' then add_usage(key_token_usage(spent.token, day), 100 * DAY_S, spent) end
 end
+
+-- For metrics, over all days. URLs of clients have no names of their own there.
+local function tally(profile, asked)
+  local name = string.match(profile, '^url%-') and 'url' or profile
+  for _, outcome in ipairs({'ok', 'failed', 'limited'}) do count_total(asked[outcome], 'api|' .. name .. '|' .. outcome) end
+  for _, each in ipairs(asked.latency) do count_total(each[2], 'api_s|' .. name .. '|' .. each[1]) end
+  for _, spent in ipairs(asked.spent) do
+    count_total(spent.prompt_tokens, 'api_tokens|' .. name .. '|prompt')
+    count_total(spent.completion_tokens, 'api_tokens|' .. name .. '|completion')
+    if spent.cost then count_total(spent.cost, 'api_cost|' .. name .. '|' .. spent.currency) end
+  end
+end

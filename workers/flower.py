@@ -1,0 +1,39 @@
+"""How Flower is started: on the address of the settings, with a password, and without a hand on the workers."""
+
+import os
+import secrets
+from pathlib import Path
+
+from config.settings import Settings
+
+#: File, in the data folder, of the user and password that are made where tokens are set and Flower has none.
+AUTH_FILE = "flower_auth"
+#: What its list of tasks shows: first what the task is about. There is no result, and no positional argument.
+COLUMNS = "name,kwargs,state,worker,received,started,runtime,uuid"
+#: Tasks that it remembers, the last ones; it takes some 6 KB for each. By itself it would keep 100,000.
+TASKS = 2000
+
+
+def flower_environment(settings: Settings) -> dict[str, str]:
+    """By variables, not arguments: `ps` shows arguments to everybody."""
+    environment = {
+        "FLOWER_ADDRESS": settings.flower_host,
+        "FLOWER_PORT": str(settings.flower_port),
+        "FLOWER_READ_ONLY": str(settings.flower_read_only).lower(),
+        "FLOWER_TASKS_COLUMNS": COLUMNS,
+        "FLOWER_MAX_TASKS": str(TASKS),
+    }
+    if auth := settings.flower_basic_auth or (_kept(settings.data_dir / AUTH_FILE) if settings.tokens_file else ""):
+        environment["FLOWER_BASIC_AUTH"] = auth
+    return environment
+
+
+def _kept(path: Path) -> str:
+    """The user and password in this file, made on first use: who asks for tokens does not mean to leave Flower open."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+            file.write(f"assay:{secrets.token_urlsafe(24)}\n")
+    except FileExistsError:
+        pass
+    return path.read_text().strip()
