@@ -15,6 +15,9 @@ from tasks.connections import redact
 from tasks.errors import BrokerUnavailable
 from tasks.runtime import Runtime
 
+#: The modules that have tasks.
+TASKS = ["tasks.probe", "tasks.jobs.task", "tasks.rollouts.task", "tasks.benchmarks.task"]
+
 
 class AssayCelery(Celery):
     """Celery, plus what the process holds for its tasks (None outside workers)."""
@@ -64,6 +67,6 @@ class AssayTask(Task):  # type: ignore[type-arg]  # generic in the stubs only
 
 def create_celery(settings: Settings, consumed: Sequence[str] = ()) -> AssayCelery:
     """The application; `consumed` are the queues this process reads, if it is a worker."""
-    app = AssayCelery("assay", task_cls=AssayTask, include=["tasks.probe", "tasks.jobs.task", "tasks.rollouts.task"])
+    app = AssayCelery("assay", task_cls=AssayTask, include=TASKS)
     app.conf.update(celery_config(settings, consumed))
     return app

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from redis import Redis
 from redis import exceptions as redis_errors
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from tasks.errors import RedisRefused, RedisUnavailable
 
@@ -14,6 +16,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds a command may take. Scripts and pages are sized to stay far below.
 COMMAND_TIMEOUT_S = 5.0
+#: The same for one who only looks.
+LOOK_TIMEOUT_S = 1.0
 #: Connections of one process at most. Each thread that waits for a job holds one, and there may be 2,048 threads;
 #: redis-py stops at 100 unless told.
 MOST_CONNECTIONS = 4096
@@ -33,6 +37,18 @@ def connect(url: str) -> Redis:
         socket_connect_timeout=COMMAND_TIMEOUT_S,
         socket_keepalive=True,
         health_check_interval=30,
+    )
+
+
+def connect_once(url: str) -> Redis:
+    """A client for those who look and do not wait: one short try, whose failure is an answer too."""
+    return Redis.from_url(
+        url,
+        decode_responses=True,
+        max_connections=MOST_CONNECTIONS,
+        socket_timeout=LOOK_TIMEOUT_S,
+        socket_connect_timeout=LOOK_TIMEOUT_S,
+        retry=Retry(NoBackoff(), 0),
     )
 
 

@@ -25,6 +25,7 @@ AssayError
     │   ├── InvalidLine    a line of JSONL breaks it; `line` says which
     │   └── UnknownKind    no such kind of job
     ├── UnknownJob         no such job, or it has expired
+    ├── UnknownBenchmark   no such benchmark, or run of one
     ├── CannotJudge        a scorer has no score for this item; `reason` says why
     │   └── NoVerdict      a judge model answered, but gave no verdict
     │       ├── VerdictMissing   none could be read in its reply
@@ -166,6 +167,10 @@ class UnknownKind(InvalidRequest):
 
 class UnknownJob(Permanent):
     """There is no such job; it may have expired."""
+
+
+class UnknownBenchmark(Permanent):
+    """There is no such benchmark."""
 
 
 class CannotJudge(Permanent):

@@ -31,8 +31,10 @@ def probe(self: AssayTask, /, token: str) -> None:
         "loop": runtime.run_async(_loop_identity(), timeout_s=5),
         "environment": {name: os.environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")},
     }
-    runtime.state.rpush(keys.probe(token), json.dumps(answer))
-    runtime.state.expire(keys.probe(token), LIFETIME_S)
+    pipeline = runtime.state.pipeline(transaction=True)  # a worker that dies between two steps would leave it for good
+    pipeline.rpush(keys.probe(token), json.dumps(answer))
+    pipeline.expire(keys.probe(token), LIFETIME_S)
+    pipeline.execute()
 
 
 def send_probe(app: AssayCelery, queue: str) -> str:

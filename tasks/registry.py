@@ -20,7 +20,7 @@ MODELS_TOLD_S = 3600
 #: Seconds for which what a process told of its policy servers is taken to be true.
 POLICIES_KEPT_S = 10
 
-Pool = Literal["device", "api", "cpu", "beat"]
+Pool = Literal["device", "api", "cpu", "benchmark", "beat"]
 State = Literal["starting", "ready", "stopping"]
 
 # KEYS  1 worker(name) hash    2 workers() set
@@ -55,6 +55,19 @@ _TOLD_APART = ("beat_at", "policies")
 
 
 @dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU that a worker is pinned to, as the driver sees it."""
+
+    device: str
+    """As in CUDA_VISIBLE_DEVICES: an index or a UUID."""
+    uuid: str
+    utilisation: float | None
+    """Share of the last moment in which it computed; None where the driver does not say."""
+    memory_used_mb: int
+    memory_total_mb: int
+
+
+@dataclass(frozen=True, slots=True)
 class Worker:
     """One worker process as others see it. Times are the state Redis's clock."""
 
@@ -82,6 +95,14 @@ class Worker:
     state: State = "starting"
     active: int = 0
     """Tasks that it has taken and not ended."""
+    memory_mb: int = 0
+    """Resident memory of its processes; what they share is counted for each."""
+    cpu_s: float = 0.0
+    """CPU seconds of its processes so far."""
+    busy_s: float = 0.0
+    """Seconds so far in which at least one task ran: two readings tell the share."""
+    gpus: tuple[Gpu, ...] = ()
+    """Of a device worker with GPUs; none where there is no driver."""
     beat_at: float = 0.0
 
     def as_record(self) -> dict[str, str]:
@@ -97,6 +118,8 @@ class Worker:
         values: dict[str, Any] = {k: v if k in plain else json.loads(v) for k, v in record.items() if k in known}
         for name in ("queues", "devices", "models"):
             values[name] = tuple(values[name])
+        known = {each.name for each in fields(Gpu)}
+        values["gpus"] = tuple(Gpu(**{k: v for k, v in gpu.items() if k in known}) for gpu in values.get("gpus", ()))
         return cls(**values)
 
 

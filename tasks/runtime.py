@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from redis import Redis
 
 from tasks.apis.call import Ask
+from tasks.benchmarks.model import Bench
 from tasks.episodes.model import Episodes
 from tasks.inference.engine import Engine
 
 if TYPE_CHECKING:  # the runner publishes through the application, whose tasks know this module
+    from tasks.benchmarks.runs import Runs
     from tasks.jobs.run import Runner
 
 T = TypeVar("T")
@@ -25,6 +27,10 @@ class Means(Protocol):
     @property
     def episodes(self) -> Episodes | None:
         """Its policy servers and simulators; None in a process that has no policy server."""
+
+    @property
+    def bench(self) -> Bench | None:
+        """What it measures the system with; None in a process that is not there for that."""
 
     @property
     def ask(self) -> Ask:
@@ -53,6 +59,10 @@ class Runtime(Protocol):
     @property
     def runner(self) -> "Runner":
         """What runs chunks here."""
+
+    @property
+    def runs(self) -> "Runs":
+        """Benchmark runs, to be started."""
 
     def run_async(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         """Run on the process's one asyncio loop and wait for the result; TimeoutError past the deadline."""

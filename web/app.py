@@ -6,13 +6,17 @@ from config.profiles import load_profiles
 from config.settings import Settings
 from tasks.apis.board import Board
 from tasks.app import create_celery
-from tasks.connections import connect
+from tasks.benchmarks.runs import Runs
+from tasks.connections import connect, connect_once
 from tasks.jobs.backlog import Backlog
 from tasks.jobs.core import create_core
+from tasks.jobs.depths import Depths
+from tasks.jobs.doing import Running
 from tasks.jobs.listing import Jobs
 from tasks.rollouts.rollouts import Rollouts
 from tasks.scoring.model import ScoreSpec
 from web import (
+    benchmarks,
     cache,
     calibration,
     docs,
@@ -24,7 +28,6 @@ from web import (
     health,
     inference,
     jobs,
-    pages,
     policies,
     profiles,
     results,
@@ -34,10 +37,13 @@ from web import (
     rollout_versions,
     rollouts,
     scorers,
+    traffic,
     trainers,
     usage,
 )
+from web.dashboard import charts, items, overview, pages, summaries
 from web.hub import Hub
+from web.metrics import view as metrics
 from web.quotas import Quotas
 from web.seats import Seats
 from web.services import Services
@@ -50,7 +56,8 @@ def create_app(settings: Settings) -> Flask:
     app.json.sort_keys = False  # type: ignore[attr-defined]  # the default provider has it; its base class does not say
     app.url_map.merge_slashes = False  # a wrong path is wrong, not redirected
     celery = create_celery(settings)
-    core = create_core(settings, celery)
+    known = load_profiles(settings)
+    core = create_core(settings, celery, known)
     named = rewards.usable_rewards(settings, core.kinds)
     app.extensions["assay"] = Services(
         settings=settings,
@@ -61,7 +68,11 @@ def create_app(settings: Settings) -> Flask:
         core=core,
         jobs=Jobs(core.state, core.store),
         backlog=Backlog(core.state, settings.backlog_items),
-        board=Board(core.state, load_profiles(settings)),
+        depths=Depths(core.state),
+        running=Running(core.state),
+        traffic=traffic.Traffic(connect_once(settings.redis_url)),
+        collector=metrics.create_collector(settings, known),
+        board=Board(core.state, known),
         tokens=Tokens(settings.tokens_file) if settings.tokens_file else None,
         quotas=Quotas(core.state),
         hub=Hub(core.state),
@@ -70,13 +81,17 @@ def create_app(settings: Settings) -> Flask:
         reward_parts={each.name: rewards.part_names(ScoreSpec.model_validate(each.spec)) for each in named},
         reward_door=reward_jobs.create_door(core),
         rollouts=Rollouts(core, celery),
+        runs=Runs(core, known),
     )
+    traffic.init_app(app)
     guard.init_app(app)
     errors.init_app(app)
+    overview.init_app(app)
     api = (
         health, jobs, results, files, inference, calibration, events, fleet, cache, scorers, profiles, rewards,
-        trainers, policies, usage, rollouts, rollout_samples, rollout_versions,
+        trainers, policies, usage, rollouts, rollout_samples, rollout_versions, benchmarks, metrics, overview,
+        summaries, items,
     )  # fmt: skip
-    for module in (*api, pages, docs):
+    for module in (*api, pages, charts, docs):
         app.register_blueprint(module.blueprint)
     return app

@@ -32,6 +32,8 @@ class Description:
     """It takes a job."""
     body: type[BaseModel] | None = None
     """It takes JSON of this model."""
+    may_lack_body: bool = False
+    """Which may be left out."""
     is_open: bool = False
     """No token is asked for."""
 
@@ -47,10 +49,11 @@ def described(
     headers: Mapping[str, str] | None = None,
     has_body: bool = False,
     body: type[BaseModel] | None = None,
+    may_lack_body: bool = False,
     is_open: bool = False,
 ) -> Callable[[ViewT], ViewT]:
     listed = {status: each if isinstance(each, tuple) else (each,) for status, each in answers.items()}
-    description = Description(summary, listed, query, errors, headers or {}, has_body, body, is_open)
+    description = Description(summary, listed, query, errors, headers or {}, has_body, body, may_lack_body, is_open)
 
     def describe(view: ViewT) -> ViewT:
         _described[view] = description

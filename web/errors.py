@@ -19,6 +19,7 @@ from tasks.errors import (
     Retryable,
     StorageNotShared,
     StoredFileMissing,
+    UnknownBenchmark,
     UnknownJob,
     UnknownKind,
 )
@@ -35,6 +36,7 @@ TABLE: tuple[tuple[type[Exception], int, str, str], ...] = (
     (UnknownKind, 422, "unknown_kind", "Unknown kind of job"),
     (InvalidRequest, 422, "invalid_request", "Invalid request"),
     (UnknownJob, 404, "unknown_job", "Unknown job"),
+    (UnknownBenchmark, 404, "unknown_benchmark", "Unknown benchmark"),
     (UnknownQueue, 404, "unknown_queue", "Unknown queue"),
     (UnknownProfile, 404, "unknown_profile", "Unknown profile"),
     (UnknownReward, 422, "unknown_reward", "Unknown reward"),

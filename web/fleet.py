@@ -6,7 +6,7 @@ from typing import Any, Literal
 from flask import Blueprint, Response
 
 from config import keys
-from config.queues import API, CPU, UnknownQueue, slot_of
+from config.queues import SHARED, UnknownQueue, slot_of
 from web.answers import answer
 from web.description import described
 from web.schemas import Devices, DeviceView, Queues, QueueView, Workers
@@ -82,19 +82,28 @@ def device_rows() -> list[dict[str, Any]]:
             "devices": worker.devices,
             "state": worker.state,
             "busy": worker.active > 0,
+            "busy_s": worker.busy_s,
             "models": [_short(model) for model in worker.models],
             "loading": _short(worker.loading),
+            "memory_used_mb": sum(gpu.memory_used_mb for gpu in worker.gpus) if worker.gpus else None,
+            "memory_total_mb": sum(gpu.memory_total_mb for gpu in worker.gpus) if worker.gpus else None,
+            "gpus": [asdict(gpu) for gpu in worker.gpus],
         }
         for worker in services().registry.workers()
         if worker.pool == "device"
     ]
-    modes = _modes([row["queue"] for row in rows])
+    names = [str(row["queue"]) for row in rows]
+    running: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for each in services().running.read(names) if names else ():
+        running[each.queue].append(asdict(each))
+    rows = [row | {"running": running[str(row["queue"])]} for row in rows]
+    modes = _modes(names)
     return [row | {"mode": modes[str(row["queue"])]} for row in rows]
 
 
 def queue_rows() -> list[dict[str, Any]]:
     """Queues that somebody reads, and those that are held back: they are there to be resumed."""
-    readers: dict[str, list[str]] = {API: [], CPU: []}
+    readers: dict[str, list[str]] = {queue: [] for queue in SHARED}
     for worker in services().registry.workers():
         for queue in worker.queues:
             readers.setdefault(queue, []).append(worker.name)

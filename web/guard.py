@@ -70,7 +70,10 @@ def _authenticated() -> Token:
     found = tokens.find(secret) if tokens and secret else None
     if found is None:
         wants_page = request.accept_mimetypes.best_match(["application/json", "text/html"]) == "text/html"
-        challenge = 'Basic realm="Assay: any user, a token as the password"' if wants_page else 'Bearer realm="Assay"'
+        basic, bearer = 'Basic realm="Assay: any user, a token as the password"', 'Bearer realm="Assay"'
+        # Both, each in a line of its own: what a page loads further down another path, a browser asks for without its
+        # password first, and sends that only where it is asked for.
+        challenge = [basic, bearer] if wants_page else [bearer, basic]
         detail = "This token is not known" if secret else "A token is needed"
         ways = ", http://TOKEN@host, or ?token=TOKEN" if request.path in TRAINERS else ""
         raise Refused(

@@ -34,7 +34,7 @@ keepalive = 75
 worker_connections = threads + 1000
 # The request around a JSONL body is in the query. A longer one belongs into a multipart body.
 limit_request_line = 8190
-logconfig_dict = logging_config("web", settings.log_level)
+logconfig_dict = logging_config("web", settings.log_level, settings.log_format)
 # Where an access log is asked for: without the query (r, q), the user (u) and the Referer (f), which may hold a token.
 access_log_format = '%(h)s %(t)s "%(m)s %(U)s %(H)s" %(s)s %(b)s %(M)s ms "%(a)s"'
 # In memory: a heartbeat file on a slow disk blocks the worker.
@@ -45,3 +45,9 @@ control_socket_disable = True
 def post_worker_init(worker: Any) -> None:
     """Open streams and waiting submits ask whether this process goes on: a stop must not wait for the last of them."""
     worker.wsgi.extensions["assay"].seats.is_serving = lambda: worker.alive
+    worker.wsgi.extensions["assay"].traffic.start()
+
+
+def worker_exit(_server: Any, worker: Any) -> None:
+    if worker.booted:  # it served: what it counted last is not lost
+        worker.wsgi.extensions["assay"].traffic.stop()

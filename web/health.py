@@ -31,6 +31,12 @@ def health() -> tuple[str, dict[str, str]]:
     "Whether the whole system can take work, or what is missing.", {200: Readiness, 503: Readiness}, is_open=True
 )
 def ready() -> tuple[dict[str, Any], int]:
+    missing, notes = readiness()
+    return {"ready": not missing, "missing": missing, "notes": notes}, 503 if missing else 200
+
+
+def readiness() -> tuple[list[str], list[str]]:
+    """What is missing, and what one should know."""
     settings, missing = services().settings, []
     checks: list[Callable[[], list[str]]] = [
         lambda: _ping(services().state, settings.redis_url),
@@ -45,9 +51,7 @@ def ready() -> tuple[dict[str, Any], int]:
             missing += check()
         except AssayError as error:
             missing.append(str(error))
-    missing = list(dict.fromkeys(missing))
-    notes = [DEVELOPMENT_NOTE] if settings.uses_development_api else []
-    return {"ready": not missing, "missing": missing, "notes": notes}, 503 if missing else 200
+    return list(dict.fromkeys(missing)), [DEVELOPMENT_NOTE] if settings.uses_development_api else []
 
 
 def _ping(client: Redis, url: str) -> list[str]:

@@ -14,8 +14,8 @@ from web.description import Content, Description, description_of
 from web.item_urls import JobByUrl
 from web.schemas import Problem
 
-#: Routes for people and tools, which are not part of the API.
-UNLISTED = ("static", "pages.overview", "docs.page", "docs.asset", "docs.document")
+#: Blueprints with routes for people and tools, which are not part of the API.
+UNLISTED = ("static", "dashboard", "charts", "docs")
 
 _PROBLEMS = {
     400: "The body cannot be read.",
@@ -35,7 +35,7 @@ _PROBLEMS = {
 def build(app: Flask, version: str) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for rule in app.url_map.iter_rules():
-        if rule.endpoint in UNLISTED:
+        if rule.endpoint.partition(".")[0] in UNLISTED:
             continue
         description = description_of(app.view_functions[rule.endpoint])
         assert description, f"{rule.endpoint} says nothing of itself: give it @described"
@@ -76,7 +76,7 @@ def _operation(rule: Rule, description: Description) -> dict[str, Any]:
         ],
         **({"requestBody": _body()} if description.has_body else {}),
         **(
-            {"requestBody": {"required": True, "content": dict([_content(description.body)])}}
+            {"requestBody": {"required": not description.may_lack_body, "content": dict([_content(description.body)])}}
             if description.body
             else {}
         ),

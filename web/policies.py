@@ -67,10 +67,10 @@ def _understood(spec: dict[str, JsonValue]) -> ScoreSpec:
 @described("The policy servers: which are connected, busy, broken.", {200: PoolStatus}, query=TokenQuery, errors=(400,))
 def status() -> Response:
     read_query(TokenQuery)
-    return answer(pool_status(_servers()))
+    return answer(pool_status(servers()))
 
 
-def _servers() -> list[PolicyServer]:
+def servers() -> list[PolicyServer]:
     """Each once: one that another process owns is told of by that process."""
     found: dict[tuple[str, str], PolicyServer] = {}
     for worker in services().registry.workers():

@@ -5,7 +5,13 @@ from collections.abc import Mapping
 
 class Refused(Exception):
     def __init__(
-        self, status: int, kind: str, title: str, detail: str, field: str = "", headers: Mapping[str, str] | None = None
+        self,
+        status: int,
+        kind: str,
+        title: str,
+        detail: str,
+        field: str = "",
+        headers: Mapping[str, str | list[str]] | None = None,
     ) -> None:
         super().__init__(detail)
         self.status, self.kind, self.title, self.field, self.headers = status, kind, title, field, headers or {}

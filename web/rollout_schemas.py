@@ -82,6 +82,17 @@ class RolloutStatistics(Wire):
     metrics: dict[str, float] = Field(description="By the names that trainers log.")
 
 
+class BatchView(Wire):
+    samples: int
+    mean_age: float = Field(description="Versions between the trainer's and that of a sample's oldest token.")
+    max_age: float
+    mean_wait_s: float = Field(description="Seconds between put and get.")
+
+
+class Batches(Wire):
+    batches: list[BatchView]
+
+
 class RolloutView(Wire):
     id: str
     job: JobView

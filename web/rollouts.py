@@ -20,7 +20,7 @@ from web.json_bodies import parsed, read_json, require_finite
 from web.lines import Lines
 from web.quotas import Admission
 from web.refusal import too_large
-from web.rollout_schemas import Holding, HoldQuery, RolloutHead, RolloutRequest, RolloutStatistics, RolloutView
+from web.rollout_schemas import Batches, Holding, HoldQuery, RolloutHead, RolloutRequest, RolloutStatistics, RolloutView
 from web.services import services
 from web.submission import MOST_METADATA_BYTES, MOST_SPEC_BYTES, PARTS, admitted, idempotency_key
 from web.waiting import poll
@@ -103,6 +103,12 @@ def look(rollout_id: str) -> Response:
 @described("The figures of a rollout.", {200: RolloutStatistics}, errors=(404,))
 def statistics(rollout_id: str) -> Response:
     return answer(services().rollouts.statistics(find_rollout(rollout_id).id))
+
+
+@blueprint.get("/<rollout_id>/batches")
+@described("How fresh each of the last batches was that a trainer took, oldest first.", {200: Batches}, errors=(404,))
+def batches(rollout_id: str) -> Response:
+    return answer({"batches": services().rollouts.recent(find_rollout(rollout_id).id)})
 
 
 @blueprint.delete("/<rollout_id>")

@@ -183,6 +183,28 @@ class Queues(Wire):
     queues: list[QueueView]
 
 
+class GpuView(Wire):
+    device: str = Field(description="As in CUDA_VISIBLE_DEVICES.")
+    uuid: str
+    utilisation: float | None = Field(description="0 to 1; null where the driver does not say.")
+    memory_used_mb: int
+    memory_total_mb: int
+
+
+class ChunkView(Wire):
+    """A chunk that a worker runs now."""
+
+    queue: str
+    chunk: str
+    worker: str
+    job: str
+    kind: str
+    priority: Priority
+    stage: str
+    items: int
+    since: float = Field(description="When it was taken.")
+
+
 class DeviceView(Wire):
     queue: str
     node: str
@@ -190,8 +212,13 @@ class DeviceView(Wire):
     devices: list[str]
     state: str
     busy: bool
+    busy_s: float = Field(description="Seconds since its worker started in which it ran something.")
     models: list[str] = Field(description="That its process holds.")
     loading: str = Field(description="The model that is being loaded; empty: none.")
+    memory_used_mb: int | None = Field(description="Of all its GPUs; null where there is none, as the next.")
+    memory_total_mb: int | None
+    gpus: list[GpuView]
+    running: list[ChunkView]
     mode: Literal["open", "paused", "draining"]
 
 
@@ -287,6 +314,131 @@ class LimitChange(Wire):
     concurrency: StrictInt | None = Field(None, ge=1, le=10_000, description="Calls in flight at most.")
 
 
+class QueueGlance(QueueView):
+    chunks: int = Field(description="Dispatched and not taken.")
+    items: int = Field(description="In these chunks.")
+    oldest_s: float | None = Field(description="How long the oldest of them has waited.")
+    running: int = Field(description="Chunks that are worked on.")
+    rate: float = Field(description="Items a second, as its workers did them in the last seconds.")
+
+
+class PoolGlance(Wire):
+    pool: str
+    items: int = Field(description="That wait for a chunk.")
+    jobs: int = Field(description="That these belong to.")
+    oldest_s: float | None = Field(description="Since the oldest of these jobs was made.")
+
+
+class DeviceGlance(DeviceView):
+    rate: float
+
+
+class PolicyGlance(Wire):
+    total_clients: int
+    connected: int
+    busy: int
+
+
+class CallLatency(Wire):
+    """Milliseconds, of all calls since the state Redis was set up."""
+
+    p50: float | None
+    p95: float | None
+
+
+class ProfileGlance(ProfileView):
+    latency_ms: CallLatency | None
+    refused_429: int = Field(description="Calls that were answered 429, since the state Redis was set up.")
+
+
+class RecentGlance(Wire):
+    """Of the newest jobs, 200 at most."""
+
+    jobs: int
+    states: dict[str, int]
+    items: int = Field(description="That have an outcome.")
+    failed: int
+    hits: int = Field(description="Items that came from the cache.")
+    calls_saved: int = Field(description="The same of jobs that ask outside APIs.")
+
+
+class OverviewView(Wire):
+    """Everything at a glance."""
+
+    at: float
+    ready: bool
+    missing: list[str]
+    notes: list[str]
+    rate: float = Field(description="Items a second of all workers.")
+    queues: list[QueueGlance]
+    pools: list[PoolGlance]
+    devices: list[DeviceGlance]
+    workers: list[dict[str, Any]]
+    policies: PolicyGlance
+    cache: CacheSize
+    recent: RecentGlance
+    profiles: list[ProfileGlance]
+    jobs: list[JobView] = Field(description="The active ones, then the newest.")
+
+
+class ScoreBin(Wire):
+    low: float
+    high: float = Field(description="The same as `low` where each value is counted by itself.")
+    count: int
+
+
+class ScoreFigures(Wire):
+    n: int
+    mean: float
+    least: float
+    most: float
+    bins: list[ScoreBin]
+
+
+class LatencyFigures(Wire):
+    """Milliseconds of items that were computed, not cached."""
+
+    n: int
+    least: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    most: float
+
+
+class FailureExample(Wire):
+    index: int
+    id: str | int | None
+    worker: str | None
+    attempts: int
+    message: str
+    retryable: bool
+
+
+class Failures(Wire):
+    type: str
+    count: int = Field(description="Of all items of the job, where the ledger counts it.")
+    examples: list[FailureExample] = Field(description="Up to three that say different things; none in the sample: [].")
+
+
+class SummaryView(Wire):
+    items: int
+    looked_at: int = Field(description="Items with an outcome that these figures are of.")
+    is_sample: bool
+    statuses: dict[str, int] = Field(description="Of those looked at.")
+    scores: ScoreFigures | None
+    latency_ms: LatencyFigures | None
+    failures: list[Failures]
+
+
+class FoundItems(Wire):
+    state: State
+    total: int | None
+    next: int | None = Field(description="The `start` of the next page; null: there are no more.")
+    items: list[Row]
+
+
 class Readiness(Wire):
     ready: bool
     missing: list[str]
@@ -324,6 +476,7 @@ class LinesQuery(WaitQuery):
     deadline_s: float | None = Field(None, gt=0, allow_inf_nan=False)
     item_deadline_s: float | None = Field(None, gt=0, allow_inf_nan=False)
     max_failed_share: float | None = Field(None, ge=0, le=1)
+    slots: int | None = Field(None, ge=1)
     metadata: Json[dict[str, JsonValue]] | None = Field(None, description="JSON.")
 
 
@@ -336,6 +489,18 @@ class ListQuery(Wire):
     state: State | None = None
     limit: int = Field(50, ge=1, le=200)
     cursor: str | None = None
+
+
+class ItemQuery(Wire):
+    start: int = Field(0, ge=0, le=2**53, description="Index of the first item that is looked at.")
+    limit: int = Field(50, ge=1, le=500)
+    status: Status | None = None
+    error: str | None = Field(None, max_length=100, description="The error's type.")
+    search: str | None = Field(
+        None,
+        max_length=200,
+        description="A piece of the id, of the group's id or of the error's message; or the index.",
+    )
 
 
 class ExplainQuery(Wire):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from flask import current_app
 from redis import Redis
@@ -11,8 +11,11 @@ from config.rewards import Rewards
 from config.settings import Settings
 from tasks.apis.board import Board
 from tasks.app import AssayCelery
+from tasks.benchmarks.runs import Runs
 from tasks.jobs.backlog import Backlog
 from tasks.jobs.core import JobCore
+from tasks.jobs.depths import Depths
+from tasks.jobs.doing import Running
 from tasks.jobs.listing import Jobs
 from tasks.jobs.submit import Door
 from tasks.registry import Registry
@@ -21,6 +24,10 @@ from web.hub import Hub
 from web.quotas import Quotas
 from web.seats import Seats
 from web.tokens import Tokens
+
+if TYPE_CHECKING:  # their modules reach the services
+    from web.metrics.collector import Collector
+    from web.traffic import Traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,11 @@ class Services:
     core: JobCore
     jobs: Jobs
     backlog: Backlog
+    depths: Depths
+    running: Running
+    traffic: "Traffic"
+    collector: "Collector"
+    """What `/metrics` tells."""
     board: Board
     tokens: Tokens | None
     """None: nobody is asked for a token."""
@@ -45,6 +57,7 @@ class Services:
     reward_door: Door
     """By which the jobs of trainers come in."""
     rollouts: Rollouts
+    runs: Runs
 
 
 def services() -> Services:

@@ -12,6 +12,7 @@ from redis import Redis
 from config import keys
 from config.queues import PRIORITIES
 from tasks.errors import BacklogFull
+from tasks.jobs.dispatch import POLICY, POOLS
 
 #: Seconds for which a figure is taken to be still true.
 FRESH_S = 1.0
@@ -55,5 +56,5 @@ class Backlog:
             self._items += items
 
     def _count(self) -> int:
-        ready = [keys.ready(pool, priority) for pool in ("device", "policy", "api", "cpu") for priority in PRIORITIES]
+        ready = [keys.ready(pool, priority) for pool in (*POOLS, POLICY) for priority in PRIORITIES]
         return int(self._script(keys=[], args=[MOST_JOBS, *ready]))

@@ -10,9 +10,11 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from config.logging import bound
 from tasks.apis.call import ApiCall, ApiReply, Ask
+from tasks.benchmarks.model import Bench
 from tasks.episodes.model import Episodes
-from tasks.errors import ApiTimeout, AssayError, CannotAnswer, PolicyUnavailable, Retryable
+from tasks.errors import ApiTimeout, AssayError, CannotAnswer, Permanent, PolicyUnavailable, Retryable
 from tasks.inference.engine import Engine
 from tasks.jobs.books import Books
 from tasks.jobs.entry import Computed, Entry
@@ -90,6 +92,7 @@ class BatchRunner:
         assert isinstance(kind, AsyncKind)
         work: list[Coroutine[Any, Any, Result]] = [
             _within(
+                entry.chunk.job,
                 entry.recipe.item_deadline_s,
                 kind.run_one(_ask_for(self._means.ask, entry.recipe), spec, entry.work),
             )
@@ -105,7 +108,7 @@ class BatchRunner:
         kind, spec = entries[0].about.kind, entries[0].about.spec
         assert isinstance(kind, EngineKind)
         is_cancelled = self._cancel_check({entry.chunk.job for entry in entries})
-        context = Context(entries[0].chunk.stage, self._worker, is_cancelled, self._engine, self._episodes)
+        context = self._context(entries[0].chunk.stage, is_cancelled)
         try:
             results = kind.run(context, spec, [entry.work for entry in entries])
         except Exception as error:  # noqa: BLE001  # a kind's own bug is its items' outcome, not our end
@@ -122,7 +125,7 @@ class BatchRunner:
         """Run chunks on an engine that takes more while it runs; `jobs` grows with what it takes. Whenever items went
         on to other stages, `pass_on` is told; those of the last commit are returned."""
         feed = Feed(self._books, incarnation, take, self._cancel_check(jobs), pass_on)
-        context = Context(chunks[0].stage, self._worker, feed.is_cancelled, self._engine, self._episodes)
+        context = self._context(chunks[0].stage, feed.is_cancelled)
         feed.add(chunks, entries)
         failure = Result(error=ItemError("internal_error", "The engine ended without an answer to this item."))
         try:
@@ -134,6 +137,14 @@ class BatchRunner:
             failure = _as_result(error)
         feed.end(STOPPED if context.is_cancelled() else failure)
         return feed.onward
+
+    def _context(self, stage: str, is_cancelled: Callable[[], bool]) -> Context:
+        return Context(stage, self._worker, is_cancelled, self._engine, self._episodes, self._bench)
+
+    def _bench(self) -> Bench:
+        if (bench := self._means.bench) is None:
+            raise Permanent(f"{self._worker} does not measure.")
+        return bench
 
     def _engine(self) -> Engine:
         if (engine := self._means.engine) is None:
@@ -171,11 +182,12 @@ def _ask_for(ask: Ask, recipe: Recipe) -> Ask:
     return ask_for
 
 
-async def _within(seconds: float | None, work: Coroutine[Any, Any, Result]) -> Result:
+async def _within(job: str, seconds: float | None, work: Coroutine[Any, Any, Result]) -> Result:
     """The result, or that the item's own deadline passed."""
     try:
-        async with timeout(seconds):
-            return await work
+        with bound((job,)):
+            async with timeout(seconds):
+                return await work
     except TimeoutError:
         failure = ItemError("timed_out", f"Not done within the {seconds} s that one item may take.")
         return Result(error=failure, timed_out=True)

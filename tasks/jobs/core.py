@@ -10,6 +10,8 @@ from redis import Redis
 from config.profiles import Profiles, load_profiles
 from config.settings import Settings
 from tasks.app import AssayCelery
+from tasks.benchmarks.history import History
+from tasks.benchmarks.kind import Benchmark
 from tasks.connections import connect
 from tasks.episodes.served import ServedPolicy
 from tasks.errors import Conflict, UnknownJob
@@ -49,6 +51,7 @@ PAGE = 200
 @dataclass(frozen=True, slots=True)
 class JobCore:
     settings: Settings
+    app: AssayCelery
     state: Redis
     ledger: Ledger
     storage: Storage
@@ -96,16 +99,16 @@ class JobCore:
 
     def resume(self, job: str) -> None:
         self._require_active(job, self.ledger.pause(job, False))
-        self.dispatcher.fill("device", "api", "cpu")
+        self.dispatcher.fill()
 
     def pause_queue(self, queue: str, draining: bool = False) -> None:
         """Give this queue no more work. What runs is finished; what waits goes to others."""
         self.ledger.unqueue(queue, "draining" if draining else "paused")
-        self.dispatcher.fill("device", "api", "cpu")
+        self.dispatcher.fill()
 
     def resume_queue(self, queue: str) -> None:
         self.ledger.unqueue(queue, "")
-        self.dispatcher.fill("device", "api", "cpu")
+        self.dispatcher.fill()
 
     def retry_failed(self, job: str) -> int:
         """Run again what failed or was never come to, and what its groups make of it. Returns the number of items."""
@@ -124,7 +127,7 @@ class JobCore:
                 raise Conflict("The job's state changed meanwhile: look at it again.")
         ranges = compress(again).split(",")
         self.ledger.run_reopened(job, [",".join(ranges[at : at + PAGE]) for at in range(0, len(ranges), PAGE)])
-        self.dispatcher.fill("device", "api", "cpu")
+        self.dispatcher.fill()
         return len(again) // current.trials
 
     def _as_counted(self, job: Job, indices: Sequence[int]) -> list[Reopened]:
@@ -168,6 +171,7 @@ def create_core(settings: Settings, app: AssayCelery, profiles: Profiles | None 
         Rollout(score, models, Versions(state)),
         judge,
         Inference(models, resolve),
+        Benchmark(History(state)),
     )
     dispatcher = Dispatcher(app, ledger, registry)
     door = Door(
@@ -176,5 +180,6 @@ def create_core(settings: Settings, app: AssayCelery, profiles: Profiles | None 
     )  # fmt: skip
     results = Results(state, store, outcomes, payloads)
     return JobCore(
-        settings, state, ledger, storage, payloads, store, outcomes, cache, kinds, registry, dispatcher, door, results
-    )
+        settings, app, state, ledger, storage, payloads, store, outcomes, cache, kinds, registry, dispatcher, door,
+        results,
+    )  # fmt: skip

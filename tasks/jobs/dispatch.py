@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import cast
 
-from config.queues import API, CPU, Priority
+from config.queues import SHARED, Priority
 from tasks.app import AssayCelery
 from tasks.errors import BrokerUnavailable
 from tasks.jobs.ledger import Ledger, Message, Reader
@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 TASK = "assay.chunk"
 #: Work for devices that have a policy server goes to the same queues as all work for devices.
 DEVICE, POLICY = "device", "policy"
+#: Pools that have queues of their own. A shared queue is named like its pool.
+POOLS = (DEVICE, *SHARED)
 #: Seconds for which the list of workers is taken to be still true.
 FLEET_S = 0.5
 
@@ -29,10 +31,10 @@ class Dispatcher:
         self._fleet_at = float("-inf")
 
     def fill(self, *pools: str) -> int:
-        """Top the pools' queues up. Returns the number of chunks dispatched."""
+        """Top the pools' queues up, those of all pools if none is named. Returns the number of chunks dispatched."""
         readers = self._readers()
         dispatched = 0
-        for pool in dict.fromkeys(DEVICE if pool == POLICY else pool for pool in pools):
+        for pool in dict.fromkeys(DEVICE if pool == POLICY else pool for pool in pools or POOLS):
             if readers.get(pool):
                 number, messages = self._ledger.fill(pool, readers[pool])
                 dispatched += number
@@ -65,22 +67,21 @@ class Dispatcher:
     def _readers(self) -> dict[str, list[Reader]]:
         now = time.monotonic()
         if now - self._fleet_at > FLEET_S:
-            fleet: dict[str, list[Reader]] = {DEVICE: [], "api": [], "cpu": []}
-            shared = {"api": API, "cpu": CPU}
-            counts = {"api": 0, "cpu": 0}
+            fleet: dict[str, list[Reader]] = {pool: [] for pool in POOLS}
+            counts = dict.fromkeys(SHARED, 0)
             workers = self._registry.workers()
             with_policies = {worker.name for worker in with_policy_servers(workers)}
             for worker in workers:
                 if worker.state == "stopping" or not worker.queues:
                     continue
-                if worker.pool in shared:
+                if worker.pool in counts:
                     counts[worker.pool] += worker.concurrency
                 else:
                     also = POLICY if worker.name in with_policies else ""
                     fleet[DEVICE].append(Reader(worker.queues[0], worker.concurrency, ",".join(worker.models), also))
-            for pool, queue in shared.items():
-                if counts[pool]:
-                    fleet[pool].append(Reader(queue, counts[pool]))
+            for pool, count in counts.items():
+                if count:
+                    fleet[pool].append(Reader(pool, count))
             self._fleet, self._fleet_at = fleet, now
         return self._fleet
 

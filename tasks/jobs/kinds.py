@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 from pydantic import BaseModel
 
 from tasks.apis.call import Ask
+from tasks.benchmarks.model import Bench
 from tasks.episodes.model import Episodes
 from tasks.errors import UnknownKind
 from tasks.inference.engine import Engine
@@ -45,6 +46,8 @@ class Context:
     """The models that this process holds; made when first asked for. Raises CannotAnswer where it holds none."""
     episodes: Callable[[], Episodes]
     """Its policy servers and simulators, likewise."""
+    bench: Callable[[], Bench]
+    """What it measures the system with, likewise."""
 
 
 class Feed(Protocol[ItemT]):

@@ -13,6 +13,7 @@ from redis.client import Pipeline
 
 from config import keys
 from config.queues import PRIORITIES
+from tasks import totals
 from tasks.errors import StorageUnavailable
 
 _SCRIPTS = Path(__file__).with_name("scripts")
@@ -138,7 +139,7 @@ def compress(items: Iterable[int]) -> str:
 
 def prelude() -> str:
     """What comes before every script that changes jobs."""
-    return keys.lua_functions() + "".join((_SCRIPTS / f"{name}.lua").read_text() for name in _SHARED)
+    return keys.lua_functions() + totals.lua() + "".join((_SCRIPTS / f"{name}.lua").read_text() for name in _SHARED)
 
 
 class Ledger:

@@ -45,6 +45,9 @@ class JobHead(BaseModel):
     max_failed_share: float = Field(
         1.0, ge=0, le=1, strict=True, description="The job fails once a larger share of its items has."
     )
+    slots: Annotated[int, Field(ge=1, strict=True)] | None = Field(
+        None, description="Device slots that may work on the job, at most; by default all."
+    )
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
 
     @property
@@ -72,7 +75,7 @@ class Stage:
     """One step of an item's way: where it runs, in what pieces, and whose answers it shares."""
 
     name: str
-    pool: Literal["device", "policy", "api", "cpu"]
+    pool: Literal["device", "policy", "api", "cpu", "benchmark"]
     """`policy`: devices that have a policy server."""
     grouped: bool = False
     """It takes a whole group at once."""

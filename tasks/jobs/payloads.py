@@ -71,12 +71,16 @@ class Payloads:
 
     def write(self, job: str, items: Sequence[dict[str, Any]]) -> None:
         """Into Redis, before the job exists; lapses if it never does."""
-        pipeline = self._state.pipeline(transaction=False)
-        for block in range(0, len(items), BLOCK_ITEMS):
-            body = quick_json.write(items[block : block + BLOCK_ITEMS])
-            pipeline.hset(keys.job_blocks(job), str(block // BLOCK_ITEMS), body)
-        pipeline.expire(keys.job_blocks(job), STAGING_S)
-        pipeline.execute()
+        bodies = [quick_json.write(items[at : at + BLOCK_ITEMS]) for at in range(0, len(items), BLOCK_ITEMS)]
+        # The key is made with its lifetime in one step: who dies between two would leave it for good.
+        first = self._state.pipeline(transaction=True)
+        first.hset(keys.job_blocks(job), "0", bodies[0])
+        first.expire(keys.job_blocks(job), STAGING_S)
+        first.execute()
+        rest = self._state.pipeline(transaction=False)
+        for block, body in enumerate(bodies[1:], 1):
+            rest.hset(keys.job_blocks(job), str(block), body)
+        rest.execute()
 
     def read_work(self, wanted: Sequence[Wanted], unknown: Sequence[str]) -> tuple[list[Loaded], dict[str, Recipe]]:
         """For each: index -> (payload, what the last stage handed on, attempts). And the recipes of jobs not known yet,

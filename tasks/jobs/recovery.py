@@ -10,6 +10,7 @@ from redis import Redis
 
 from config import keys
 from tasks.errors import StorageUnavailable
+from tasks.jobs.chronicle import Chronicle
 from tasks.jobs.dispatch import Dispatcher
 from tasks.jobs.ledger import Ledger, Message, Tick
 from tasks.jobs.payloads import STAGING_S
@@ -40,6 +41,7 @@ class Recovery:
         self._lease_s = lease_s
         self._idle_s = idle_s
         self._who = who
+        self._chronicle = Chronicle(state)
 
     def tick(self) -> bool:
         """One round, unless another process has just done one."""
@@ -51,7 +53,8 @@ class Recovery:
         self._look_after_queues(workers, tick.is_forgiving)
         self._ledger.tend(self._idle_s)
         self._dispatcher.forget_fleet()
-        self._dispatcher.fill("device", "api", "cpu")
+        self._dispatcher.fill()
+        self._chronicle.write()
         self._sweep(tick)  # last: storage may be slow, or away
         return True
 
@@ -76,7 +79,7 @@ class Recovery:
         if self._state.sismember(keys.holders(), incarnation):
             self._reclaim(incarnation, proven=True)
             self._dispatcher.forget_fleet()
-            self._dispatcher.fill("device", "api", "cpu")
+            self._dispatcher.fill()
 
     def release(self, worker: str) -> None:
         """What else the processes of this worker held is free, and nobody is to blame for it."""

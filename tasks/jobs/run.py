@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from uuid import uuid4
 
+from config.logging import bound
 from tasks.errors import StoredFileMissing
 from tasks.jobs.batch import BatchRunner
 from tasks.jobs.books import Books
@@ -89,7 +90,8 @@ class Runner:
         """Run them, and whatever goes wrong on the way is their items' outcome: a chunk must not stay with a live
         worker that has forgotten it."""
         try:
-            return self._move_parts(chunks) if chunks[0].stage == PARTS else self._run_chunks(chunks)
+            with bound({chunk.job for chunk in chunks}):
+                return self._move_parts(chunks) if chunks[0].stage == PARTS else self._run_chunks(chunks)
         except Exception as error:
             log.exception("chunks %s failed outside their engine", ", ".join(chunk.id for chunk in chunks))
             kind = "payload_lost" if isinstance(error, StoredFileMissing) else "internal_error"
@@ -160,7 +162,8 @@ class Runner:
         def pass_on(stages: set[str]) -> None:
             patiently(lambda: self._dispatcher.fill(*{about.stages[name].pool for name in stages}))
 
-        reached = self._batches.run_stream(self.incarnation, chunks, entries, take, jobs, pass_on)
+        with bound(jobs):  # which grow while it runs
+            reached = self._batches.run_stream(self.incarnation, chunks, entries, take, jobs, pass_on)
         return {about.stages[name].pool for name in reached}
 
     def _move_parts(self, chunks: Sequence[Chunk]) -> set[str]:

@@ -33,6 +33,15 @@ class Store:
 
     def jobs(self, jobs: Sequence[str]) -> list[Job]:
         """Raises UnknownJob when one of them is not there."""
+        found = self.present(jobs)
+        if len(found) < len(jobs):
+            there = {job.id for job in found}
+            missing = next(job for job in jobs if job not in there)
+            raise UnknownJob(f"There is no job {missing!r}; it may have expired.")
+        return found
+
+    def present(self, jobs: Sequence[str]) -> list[Job]:
+        """Those of them that are there."""
         pipeline = self._state.pipeline(transaction=False)
         for job in jobs:
             pipeline.hgetall(keys.job(job))
@@ -41,13 +50,8 @@ class Store:
             pipeline.hgetall(keys.job_usage(job))
         pipeline.time()
         *replies, (seconds, micros) = pipeline.execute()
-        found = []
-        for at, job in enumerate(jobs):
-            fields, reasons, workers, usage = replies[4 * at : 4 * at + 4]
-            if not fields:
-                raise UnknownJob(f"There is no job {job!r}; it may have expired.")
-            found.append(_as_job(job, fields, reasons, workers, usage, seconds + micros / 1e6))
-        return found
+        parts = [replies[4 * at : 4 * at + 4] for at in range(len(jobs))]
+        return [_as_job(job, each, seconds + micros / 1e6) for job, each in zip(jobs, parts, strict=True) if each[0]]
 
     def stages(self, job: str) -> list[dict[str, Any]]:
         """The job's stages as the ledger has them; none when it is gone."""
@@ -69,14 +73,8 @@ class Store:
         return sorted(found)
 
 
-def _as_job(
-    job: str,
-    fields: dict[str, str],
-    reasons: dict[str, str],
-    workers: dict[str, str],
-    usage: dict[str, str],
-    now: float,
-) -> Job:
+def _as_job(job: str, parts: Sequence[dict[str, str]], now: float) -> Job:
+    fields, reasons, workers, usage = parts
     layout = fields.get("layout", "")
     trials = trials_of(layout)  # all of an item are counted together, and alike
     ok, failed, cached, total = (int(fields.get(name) or 0) // trials for name in ("ok", "failed", "cached", "total"))

@@ -294,6 +294,7 @@ class Door:
             "first": stages[0].name,
             "asks": int(any(stage.asks for stage in stages)),
             "stages": json.dumps([{"name": each.name, "pool": each.pool, "grouped": each.grouped} for each in stages]),
+            **({"slots": head.slots} if head.slots else {}),
             **more,
         }
         for stage in stages:

@@ -92,7 +92,10 @@ class Upload:
     def _write_offsets(self, index: int, offsets: list[int]) -> None:
         """From the block of this item on. At a computed place: what lapsed must leave a hole, not shift the rest."""
         digits = "".join(f"{offset:0{OFFSET_DIGITS}d}" for offset in offsets)
-        self._state.setrange(keys.job_offsets(self.name), index // BLOCK_ITEMS * OFFSET_DIGITS, digits)
+        pipeline = self._state.pipeline(transaction=True)  # who dies between two steps would leave the key for good
+        pipeline.setrange(keys.job_offsets(self.name), index // BLOCK_ITEMS * OFFSET_DIGITS, digits)
+        pipeline.expire(keys.job_offsets(self.name), STAGING_S)
+        pipeline.execute()
 
     def _enroll(self, page: list[bytes]) -> None:
         """An item without a group is a group of its own."""

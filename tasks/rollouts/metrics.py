@@ -107,6 +107,16 @@ def freshness(batches: Sequence[Mapping[str, Any]]) -> Figures:
     }
 
 
+def batch_figures(batch: Mapping[str, Any]) -> Figures:
+    """Of one batch; what is counted of it are sums over its samples."""
+    return {
+        "samples": batch["samples"],
+        "mean_age": batch["age"] / batch["samples"],
+        "max_age": batch["age_max"],
+        "mean_wait_s": batch["seconds"] / batch["samples"],
+    }
+
+
 def processing_times(seconds: Sequence[float]) -> Figures:
     ordered = sorted(seconds) or [0.0]
     names = {"tp50": 0.50, "tp95": 0.95, "tp99": 0.99}

@@ -1,5 +1,6 @@
 """Rollouts as others steer them: made, held, told of versions, looked at. The samples go through `queue.py`."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
@@ -15,7 +16,7 @@ from tasks.jobs.ledger import prelude
 from tasks.jobs.model import JobHead
 from tasks.jobs.storage import NewFile, weights_path
 from tasks.rollouts.kind import Rollout
-from tasks.rollouts.metrics import Counts, statistics
+from tasks.rollouts.metrics import Counts, Figures, batch_figures, statistics
 from tasks.rollouts.model import RolloutSpec
 from tasks.rollouts.queue import SCRIPTS, Batch, SampleQueue, Wish
 from tasks.rollouts.task import send_word
@@ -51,7 +52,7 @@ class Rollouts:
 
     def create(
         self, spec: RolloutSpec, prompts: Iterable[bytes], metadata: dict[str, Any], priority: Priority = "normal",
-        key: str | None = None, token: str = "",
+        key: str | None = None, token: str = "", slots: int | None = None,
     ) -> str:  # fmt: skip
         """The id of a new rollout, or of the one that this key made before. Prompts are lines of JSON."""
         lines = iter(prompts)
@@ -62,7 +63,7 @@ class Rollouts:
             raise InvalidRequest("prompts: there is no `model` to generate from them.", field="prompts")
         head = JobHead(
             kind=Rollout.name, spec=spec.model_dump(mode="json", exclude_none=True, exclude={"rollout"}),
-            priority=priority, cache="off", metadata=metadata,
+            priority=priority, cache="off", metadata=metadata, slots=slots,
         )  # fmt: skip
         given = chain([first], lines) if first is not None else ()
         rollout = self._core.door.loop(head, given, spec.seed if spec.shuffle else None, KEPT_ITEMS, key, token)
@@ -157,6 +158,11 @@ class Rollouts:
         sync = self.versions.status(rollout) if fields.get("generates") == "1" else None
         total, ok, failed = (int(each) for each in job)
         return statistics(Counts(fields, total, ok, failed, recent, times, sync, seconds + micros / 1e6))
+
+    def recent(self, rollout: str) -> list[Figures]:
+        """How fresh the last batches were, oldest first."""
+        told = cast(list[str], self._state.lrange(keys.rollout_recent(rollout), 0, -1))
+        return [batch_figures(json.loads(batch)) for batch in reversed(told)]
 
     def _fill(self, begun: int) -> None:
         if begun:

@@ -8,8 +8,8 @@
 -- completes it.
 local job, stage, chunk, worker, seconds = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local number, tally = tonumber(ARGV[8]), open_tally(job, stage)
-local state = redis.call('HGET', key_job(job), 'state')
-local limit_s = tonumber(redis.call('HGET', key_job(job), 'item_deadline_s') or '')
+local about = redis.call('HMGET', key_job(job), 'state', 'item_deadline_s', 'pool:' .. stage)
+local state, limit_s, retried = about[1], tonumber(about[2] or ''), 0
 local ends_at = tonumber(redis.call('ZSCORE', key_deadlines(), job) or math.huge)
 
 local function may_retry(index, when)
@@ -27,18 +27,21 @@ end
 if is_active(state) and redis.call('HGET', key_chunk(chunk), 'token') == ARGV[7] then
   for item = 0, number - 1 do
     local at = 9 + item * 6
-    local retried = ARGV[at + 1] == 'retry' and may_retry(ARGV[at], ARGV[at + 3])
-    if not retried then settle(tally, unpack(ARGV, at, at + 5)) end
+    if ARGV[at + 1] == 'retry' and may_retry(ARGV[at], ARGV[at + 3]) then retried = retried + 1
+    else settle(tally, unpack(ARGV, at, at + 5)) end
   end
   if #tally.counted > 0 then
     redis.call('HINCRBY', key_job_workers(job), worker, #tally.counted)
     redis.call('HINCRBYFLOAT', key_job_workers(job), worker .. ':s', seconds)
+    count_total(#tally.counted, 'worked|' .. facts(job).kind .. '|' .. about[3])
+    count_total(math.floor(seconds * 1000000), 'worked_s|' .. facts(job).kind .. '|' .. about[3])
     if seconds > 0 then
       -- Half old, half new: follows a change within a few chunks without jumping at one odd item.
       local cost = tonumber(redis.call('HGET', key_job(job), 'cost:' .. stage))
       redis.call('HSET', key_job(job), 'cost:' .. stage, (cost + seconds / number) / 2)
     end
   end
+  count_total(retried, 'retries|' .. facts(job).kind)
   state = close_tally(tally)
 end
 local out = tonumber(redis.call('HGET', key_chunk(chunk), 'out') or 0)

@@ -78,9 +78,9 @@ local put_bundles, note_generated, feed
 local known = {}
 local function facts(job)
   if not known[job] then
-    local info = redis.call('HMGET', key_job(job), 'part_items', 'total', 'keep_items', 'trimmed', 'feeds')
+    local info = redis.call('HMGET', key_job(job), 'part_items', 'total', 'keep_items', 'trimmed', 'feeds', 'kind')
     known[job] = {part_items = tonumber(info[1] or 0), total = tonumber(info[2] or 0), keep_items = tonumber(info[3] or 0),
-      trimmed = tonumber(info[4] or 0), feeds = info[5] == '1'}
+      trimmed = tonumber(info[4] or 0), feeds = info[5] == '1', kind = info[6] or ''}
   end
   return known[job]
 end
@@ -95,6 +95,12 @@ local function part_size(job, part)
 end
 
 local function stages_of(job) return cjson.decode(redis.call('HGET', key_job(job), 'stages')) end
+
+-- For the log, see tasks/jobs/chronicle.py.
+local function note(job, event, fields)
+  local entry = table.concat({job, event, facts(job).kind, unpack(fields or {})}, '|')
+  if redis.call('RPUSH', key_happened(), entry) > EVENTS_KEPT then redis.call('LTRIM', key_happened(), -EVENTS_KEPT, -1) end
+end
 
 local function tell(job, kind, fields)
   redis.call('XADD', key_job_events(job), 'MAXLEN', '~', EVENTS_KEPT, '*', 'event', kind, unpack(fields or {}))
@@ -211,10 +217,23 @@ local function return_chunk(id)
   if info[1] then push_pending(info[1], info[2], info[4] .. info[3], true) end
 end
 
+-- For metrics: the job ended so, after so many seconds, with so many items that have no outcome.
+local function count_end(job, state, unfinished, seconds)
+  local kind, bound = facts(job).kind, '+Inf'
+  for _, each in ipairs(JOB_BUCKETS) do
+    if seconds <= each then bound = each break end
+  end
+  count_total(1, 'jobs_ended|' .. kind .. '|' .. state)
+  count_total(unfinished, 'items|' .. kind .. '|unfinished')
+  count_total(1, 'job_s|' .. kind .. '|' .. tostring(bound))
+  count_total(math.floor(seconds * 1000000), 'job_s|' .. kind .. '|sum')
+end
+
 -- The job's last state. Chunks that run go on until their worker asks; what waits is dropped.
 local function end_job(job, state, reason)
   local at = now()
-  local info = redis.call('HMGET', key_job(job), 'ok', 'failed', 'total', 'keep_s')
+  local info = redis.call('HMGET', key_job(job), 'ok', 'failed', 'total', 'keep_s', 'created_at')
+  count_end(job, state, tonumber(info[3]) - tonumber(info[1]) - tonumber(info[2]), at - tonumber(info[5] or at))
   redis.call('HSET', key_job(job), 'state', state, 'ended_at', stamp(at), 'reason', reason)
   for _, stage in ipairs(stages_of(job)) do
     make_unready(job, stage.name)
@@ -227,6 +246,7 @@ local function end_job(job, state, reason)
   redis.call('ZREM', key_deadlines(), job)
   redis.call('ZADD', key_expiry(), stamp(at + tonumber(info[4])), job)
   tell(job, state, {'ok', info[1], 'failed', info[2], 'total', info[3], 'reason', reason})
+  note(job, state, {'ok', info[1], 'failed', info[2], 'total', info[3], 'seconds', at - tonumber(info[5] or at), 'reason', reason})
 end
 
 -- After the counters changed: is the job over, or has too much of it failed?
@@ -360,7 +380,13 @@ local function close_tally(tally)
   for _, name in ipairs({'ok', 'failed', 'cached'}) do
     if tally[name] > 0 then redis.call('HINCRBY', key_job(job), name, tally[name]) end
   end
-  for reason, number in pairs(tally.reasons) do redis.call('HINCRBY', key_job_reasons(job), reason, number) end
+  for reason, number in pairs(tally.reasons) do
+    redis.call('HINCRBY', key_job_reasons(job), reason, number)
+    count_total(number, 'errors|' .. (string.match(reason, '^[%w_]+$') or 'other'))
+  end
+  count_total(tally.ok, 'items|' .. facts(job).kind .. '|ok')
+  count_total(tally.failed, 'items|' .. facts(job).kind .. '|failed')
+  count_total(tally.cached, 'cached|' .. facts(job).kind)
   for stage, items in pairs(tally.onward) do push_pending(job, stage, compress(items)) end
   trim(job)
   if facts(job).feeds then

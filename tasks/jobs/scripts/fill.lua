@@ -10,8 +10,24 @@ local made, MOST_CHUNKS = {0}, 256
 -- Chunks that an engine which takes items as it has room may hold: the slowest item of one must not leave it half empty.
 local STREAMED = 6
 
--- A device that could not follow a rollout's weights gets no work of it.
-local function is_barred(job, queue) return pool == 'device' and redis.call('SISMEMBER', key_rollout_left(job), queue) == 1 end
+local function does_take(takes, kind) return string.find(',' .. takes .. ',', ',' .. kind .. ',', 1, true) end
+
+-- Which of the queues that take this kind of work it is, of those that are not held back.
+local function place_of(queue, kind)
+  local place = 0
+  for at = 6, #ARGV, 4 do
+    if does_take(ARGV[at + 3], kind) and redis.call('EXISTS', key_queue_mode(ARGV[at])) == 0 then place = place + 1 end
+    if ARGV[at] == queue then return place end
+  end
+end
+
+-- A device that could not follow a rollout's weights gets no work of it; nor does one beyond those that a job may have.
+local function is_barred(job, stage, queue)
+  if pool ~= 'device' then return false end
+  if redis.call('SISMEMBER', key_rollout_left(job), queue) == 1 then return true end
+  local most = tonumber(redis.call('HGET', key_job(job), 'slots') or '')
+  return most and place_of(queue, redis.call('HGET', key_job(job), 'pool:' .. stage)) > most
+end
 
 -- Jobs that are ready for a queue that takes these kinds of work, least served first, each with how much it was served.
 local function ready_for(takes, priority)
@@ -31,8 +47,8 @@ local function choose(queue, loaded, takes)
   for _, priority in ipairs(PRIORITIES) do
     local best, chosen, least = ready_for(takes, priority), nil, nil
     for at = 1, #best, 2 do
-      local job = string.match(best[at], '^[^|]+')
-      if not is_barred(job, queue) then
+      local job, stage = string.match(best[at], '^([^|]+)|(.+)$')
+      if not is_barred(job, stage, queue) then
         if not chosen then chosen, least = best[at], tonumber(best[at + 1]) end
         if loaded == '' or tonumber(best[at + 1]) > least + 4 * target_s then break end
         local model = string.match(redis.call('HGET', key_job(job), 'batch_key') or '', '|(.*)')
@@ -146,6 +162,7 @@ local function new_chunk(queue, readers, loaded, takes)
   if redis.call('EXISTS', key_job_pending(job, stage)) == 0 then make_unready(job, stage) end
   if number == 0 then return true end
   redis.call('HINCRBYFLOAT', key_job(job), 'used:' .. stage, number * cost)
+  redis.call('HSET', key_job(job), 'served_at', stamp(now()))
   local ready = key_ready(redis.call('HGET', key_job(job), 'pool:' .. stage), priority)
   if redis.call('ZSCORE', ready, job .. '|' .. stage) then redis.call('ZINCRBY', ready, number * cost, job .. '|' .. stage) end
   local sequence = redis.call('INCR', key_sequence())
@@ -170,7 +187,7 @@ local function last_for(queue, takes, is_idle)
   local info = redis.call('HMGET', key_chunk(id), 'job', 'stage')
   local about = redis.call('HMGET', key_job(info[1] or ''), 'pool:' .. (info[2] or ''), 'streams:' .. (info[2] or ''))
   if not is_idle and about[2] ~= '1' then return end
-  return string.find(',' .. takes .. ',', ',' .. (about[1] or '') .. ',', 1, true) and id
+  return does_take(takes, about[1] or '') and id
 end
 
 -- Nothing is pending and nothing waits for this queue: take a chunk that waits behind a busy neighbour. Of a queue that runs
@@ -185,8 +202,8 @@ local function steal(queue, takes, is_idle)
   end
   if not victim then return end
   local id = last_for(victim, takes, is_idle)
-  local info = redis.call('HMGET', key_chunk(id), 'job', 'priority', 'sequence', 'seconds')
-  if is_barred(info[1], queue) then return end
+  local info = redis.call('HMGET', key_chunk(id), 'job', 'priority', 'sequence', 'seconds', 'stage')
+  if is_barred(info[1], info[5], queue) then return end
   leave_queue(id, victim, info[2], info[4])
   redis.call('HSET', key_chunk(id), 'queue', queue, 'dispatched_at', stamp(now()))
   dispatch(queue, 1, id, info[1], info[2], tonumber(info[3]), info[4])

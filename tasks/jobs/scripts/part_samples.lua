@@ -7,7 +7,13 @@
 
 local RECENT_BATCHES, RECENT_TIMES, ACKNOWLEDGED_KEPT = 64, 1000, 1000
 
-local function count_up(job, field, number) return redis.call('HINCRBY', key_rollout(job), field, number) end
+-- Of these the cluster's totals have a sum that outlives the rollouts.
+local COUNTED = {put = true, acknowledged = true, dropped = true, returned = true}
+
+local function count_up(job, field, number)
+  if COUNTED[field] then count_total(number, 'samples|' .. field) end
+  return redis.call('HINCRBY', key_rollout(job), field, number)
+end
 
 local function size_of(member)
   local first, last = string.match(member, ':(%d+)%-(%d+)$')

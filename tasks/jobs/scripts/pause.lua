@@ -15,4 +15,5 @@ for _, stage in ipairs(stages_of(job)) do
   elseif redis.call('EXISTS', key_job_pending(job, stage.name)) == 1 then make_ready(job, stage.name) end
 end
 tell(job, pause == '1' and 'paused' or 'resumed')
+note(job, pause == '1' and 'paused' or 'resumed')
 return state

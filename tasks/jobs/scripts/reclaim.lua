@@ -4,7 +4,7 @@
 -- Keeps: only uncommitted items of the batch that was running are suspects, and only when the death is proven. Of several
 -- suspects each half runs alone, so an innocent item ends among the innocent; one that kills alone again and again fails.
 local incarnation, proven, most_deaths = ARGV[1], ARGV[2] == '1', tonumber(ARGV[3])
-local batch, put_back = {}, 0
+local batch, put_back, back = {}, 0, {}
 local flat = redis.call('HGETALL', key_batch(incarnation))
 local batches = 0
 for at = 1, #flat, 2 do
@@ -56,7 +56,10 @@ local function isolate(job, stage, items, alone)
   for _, part in ipairs(parts) do push_pending(job, stage, '!' .. compress(part), true) end
 end
 
-for _, chunk in ipairs(redis.call('SMEMBERS', key_held(incarnation))) do
+local held = redis.call('SMEMBERS', key_held(incarnation))
+count_total(1, 'lost|' .. (proven and 'seen' or 'silent'))
+count_total(#held, 'recovered')
+for _, chunk in ipairs(held) do
   local info = redis.call('HMGET', key_chunk(chunk), 'job', 'stage', 'items', 'mode')
   local job, stage, mode = info[1], info[2], info[4]
   release_claims(chunk)
@@ -64,6 +67,7 @@ for _, chunk in ipairs(redis.call('SMEMBERS', key_held(incarnation))) do
   if job and is_active(redis.call('HGET', key_job(job), 'state')) then
     local left = uncommitted(job, stage, info[3])
     put_back = put_back + #left
+    back[job] = (back[job] or 0) + #left
     local suspects, suspected, innocent = {}, {}, {}
     if proven and batch[chunk] then suspects = uncommitted(job, stage, batch[chunk]) end
     for _, index in ipairs(suspects) do suspected[index] = true end
@@ -73,6 +77,7 @@ for _, chunk in ipairs(redis.call('SMEMBERS', key_held(incarnation))) do
     if #suspects > 0 then isolate(job, stage, suspects, mode == '!' and batches == 1 and (whole or count(batch[chunk]) == 1)) end
   end
 end
+for job, number in pairs(back) do if number > 0 then note(job, 'recovered', {'items', number}) end end
 redis.call('DEL', key_batch(incarnation), key_held(incarnation))
 redis.call('SREM', key_holders(), incarnation)
 return put_back

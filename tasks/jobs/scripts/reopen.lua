@@ -22,6 +22,7 @@ if last then
   redis.call('HSET', key_job(job), 'state', 'running')
   redis.call('ZREM', key_expiry(), job)
   tell(job, 'retried')
+  note(job, 'retried')
   if facts(job).part_items > 0 then
     local inflight = -tonumber(redis.call('HGET', key_job(job), 'marked') or 0)
     for at = 3, #ARGV do inflight = inflight + count(ARGV[at]) end

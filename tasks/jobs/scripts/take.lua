@@ -33,6 +33,7 @@ local function take(id)
   if state == 'queued' then
     redis.call('HSET', key_job(job), 'state', 'running', 'started_at', at)
     tell(job, 'running')
+    note(job, 'running')
   end
   answer(id)
   return true

@@ -1,0 +1,83 @@
+"""The processes that a browser is pointed at."""
+
+import json
+import signal
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from config.settings import Settings
+from tasks.connections import connect
+from tasks.registry import Registry
+from tests.programs import Program, Programs, wait_until
+from tests.redis_server import RedisServer
+from workers.embedded_redis import free_port
+
+
+class Stand:
+    def __init__(self, programs: Programs, redis: RedisServer, folder: Path) -> None:
+        self._programs, self._redis, self._folder = programs, redis, folder
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.web: Program | None = None
+        self._launchers: list[Program] = []
+        self._environment = {
+            "ASSAY_REDIS_URL": redis.url, "ASSAY_NODE": "node1", "ASSAY_SLOTS": "cpu:2",
+            "ASSAY_STORAGE_URL": (folder / "storage").as_uri(), "ASSAY_FLOWER_PORT": str(free_port()),
+        }  # fmt: skip
+
+    def start(self) -> None:
+        self._launchers = [
+            self._programs.start("python", "-m", "workers.launch", pool, **self._environment)
+            for pool in ("device", "cpu", "api")
+        ]
+        self.start_web()
+        registry = Registry(connect(self._redis.url), Settings(redis_url=self._redis.url).heartbeat_ttl_s)
+        wait_until(lambda: sum(each.state == "ready" for each in registry.workers()) == 4, "all workers are ready")
+
+    def stop(self) -> None:
+        """At once, as for the other tests with real processes."""
+        for launcher in self._launchers:
+            below = launcher.descendants()
+            launcher.process.kill()
+            for process in below:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+
+    def start_web(self) -> None:
+        self.web = self.serve(self.port)
+
+    def stop_web(self) -> None:
+        assert self.web
+        self.web.stop(signal.SIGTERM)
+
+    def serve(self, port: int, **environment: str) -> Program:
+        web = self._programs.start(
+            "gunicorn", "--config", "web/gunicorn_config.py", "web.wsgi:app",
+            **self._environment | {"ASSAY_PORT": str(port)} | environment,
+        )  # fmt: skip
+        wait_until(lambda: _answers(port), "the web process answers")
+        return web
+
+    def submit(self, *items: dict[str, Any], **options: Any) -> str:
+        return str(self.ask("POST", "/v1/jobs", {"kind": "simulated", "items": list(items)} | options)["id"])
+
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        with urllib.request.urlopen(
+            urllib.request.Request(self.url + path, data, headers, method=method), timeout=30
+        ) as it:
+            told: dict[str, Any] = json.loads(it.read())
+        return told
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as reply:
+            return bool(reply.status == 200)
+    except OSError:
+        return False

@@ -1,0 +1,149 @@
+"""The dashboard as people use it: submitted from the form, watched, found wanting, cancelled, retried."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from tests.browser.stand import Stand
+from web import tokens
+from workers.embedded_redis import free_port
+
+expect.set_options(timeout=30_000)
+
+LONG = {"cost_s": 0.2, "batch_items": 1}
+
+
+def done(page: Page) -> int:
+    """How many items the page says are done."""
+    text = page.locator("#tiles .tile", has_text="Done").locator(".note").inner_text()
+    return int(text.split(" of ")[0].replace(",", ""))
+
+
+def test_a_job_from_the_form_moves_fails_for_a_reason_and_is_retried(page: Page) -> None:
+    page.goto("/submit")
+    page.get_by_role("tab", name="Simulated").click()
+    page.get_by_role("button", name="Submit", exact=True).click()
+    page.wait_for_url(re.compile(r"/jobs/[0-9a-f]{32}$"))
+    expect(page.locator("#head .word")).to_have_text(re.compile("running|queued"))
+    expect(page.locator("#tiles")).to_contain_text(re.compile(r"\b[1-9]\d* of 24"))
+    first = done(page)
+    expect(page.locator("#connection")).to_have_attribute("data-state", "live")
+    page.wait_for_function(
+        "first => parseInt(document.querySelector('#tiles .tile .note').textContent) > first", arg=first
+    )
+    failure = page.locator(".failure")
+    expect(failure).to_contain_text("simulated_failure")
+    expect(failure).to_contain_text("This item was told to fail.")
+    expect(page.locator("#head .word")).to_have_text("done")
+    expect(failure).to_contain_text("3 items")
+    failure.get_by_role("button", name="Show them").click()
+    expect(page.locator("#items tbody tr")).to_have_count(3)
+    page.get_by_label("Search").fill("item-13")
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator("#items tbody tr")).to_have_count(1)
+    page.get_by_role("button", name="Retry failed").click()
+    expect(page.locator("#said")).to_have_text("3 items run again.")
+    expect(page.locator("#head")).to_contain_text("retried 1 time")
+    expect(page.locator("#head .word")).to_have_text("done")
+
+
+def test_a_job_is_cancelled_by_keyboard_and_only_after_asking(page: Page, stand: Stand) -> None:
+    job = stand.submit(*({"x": x} for x in range(2000)), spec=LONG)
+    page.goto(f"/jobs/{job}")
+    cancel = page.get_by_role("button", name="Cancel")
+    cancel.press("Enter")
+    expect(page.get_by_role("dialog")).to_contain_text("Cancel this job?")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).not_to_be_visible()
+    assert stand.ask("GET", f"/v1/jobs/{job}")["state"] != "cancelled"
+    expect(cancel).to_be_enabled()  # the page has taken note of the answer
+    cancel.press("Enter")
+    page.get_by_role("button", name="Cancel it").press("Enter")
+    expect(page.locator("#head .word")).to_have_text("cancelled")
+    expect(page.get_by_role("button", name="Retry failed")).to_have_count(0)  # the server would refuse it
+    assert stand.ask("GET", f"/v1/jobs/{job}")["state"] == "cancelled"
+
+
+def test_a_wrong_request_is_told_by_its_field_and_nothing_is_submitted(page: Page) -> None:
+    page.goto("/submit#simulated")
+    area = page.get_by_label("Request, sent to /v1/jobs").locator("visible=true")
+    area.fill('{"kind": "simulated"')
+    area.press("Control+Enter")
+    expect(page.locator(".said:visible")).to_contain_text("This is no JSON")
+    area.fill(json.dumps({"kind": "simulated", "items": [{"x": 1}], "spec": {"cost_s": -1}}))
+    area.press("Control+Enter")
+    expect(page.locator(".said:visible b")).to_have_text("spec.cost_s")
+    assert page.evaluate("() => getSelection().toString()") == '"cost_s"', "where to mend it"
+    assert page.url.endswith("/submit#simulated")
+    page.get_by_role("button", name="Back to the example").locator("visible=true").click()
+    expect(area).to_have_value(re.compile("item-24"))
+
+
+def test_the_overview_follows_the_work_and_comes_back_after_the_server_was_away(page: Page, stand: Stand) -> None:
+    page.goto("/")
+    expect(page.locator("#connection")).to_have_attribute("data-state", "live")
+    expect(page.locator("#devices .card")).to_have_count(2)
+    job = stand.submit(*({"x": x} for x in range(2000)), spec=LONG, metadata={"name": "<b>night</b>"})
+    row = page.locator(f"#jobs a[href='/jobs/{job}']")
+    expect(row).to_contain_text("<b>night</b>")  # what a client called it, as text
+    expect(row).to_contain_text("running")
+    expect(page.locator("#devices .card").first).to_contain_text("busy")
+    before = row.locator(".done").inner_text()
+    expect(row.locator(".done")).not_to_have_text(before)
+    row.focus()
+    stand.stop_web()
+    expect(page.locator("#banner")).to_contain_text("trying again")
+    expect(page.locator("#connection")).to_have_attribute("data-state", "away")
+    stand.start_web()
+    expect(page.locator("#connection")).to_have_attribute("data-state", "live")
+    expect(page.locator("#banner")).to_have_text("Connected again.")
+    assert row.evaluate("node => node === document.activeElement"), "what had the focus has it still"
+    stand.ask("DELETE", f"/v1/jobs/{job}")
+    expect(row).to_contain_text("cancelled")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/jobs/{job}")
+
+
+def test_pages_fit_a_phone_and_go_dark(browser: Browser, stand: Stand) -> None:
+    job = stand.submit({"x": 1, "id": "a" * 60}, {"x": 2, "fail": True}, spec={"cost_s": 0})
+    context = browser.new_context(base_url=stand.url, viewport={"width": 390, "height": 844}, color_scheme="dark")
+    page = context.new_page()
+    for path, ready in (
+        ("/", "#devices .card"), ("/jobs", "#jobs .job"), (f"/jobs/{job}", "#items tbody tr"), ("/submit", "textarea"),
+        ("/benchmarks", "#runs"),
+    ):  # fmt: skip
+        page.goto(path)
+        page.locator(ready).first.wait_for()
+        width = page.evaluate("() => document.scrollingElement.scrollWidth")
+        assert width <= 390, f"{path} scrolls sideways: {width}"
+        ground = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+        assert max(map(int, re.findall(r"\d+", ground))) < 60, f"{path} is {ground}"
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.className") == "skip"
+    context.close()
+
+
+def test_a_browser_gives_the_token_for_pages_data_and_streams(
+    browser: Browser, stand: Stand, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_TOKENS_FILE", str(tmp_path / "tokens.jsonl"))
+    assert tokens.main(["add", "somebody"]) == 0
+    secret = capsys.readouterr().out.strip()
+    port = free_port()
+    web = stand.serve(port, ASSAY_TOKENS_FILE=str(tmp_path / "tokens.jsonl"))
+    url = f"http://127.0.0.1:{port}"
+    job = stand.submit({"x": 1})
+    strange = browser.new_context(base_url=url)
+    assert strange.request.get("/", headers={"Accept": "text/html"}).status == 401
+    strange.close()
+    known: BrowserContext = browser.new_context(base_url=url, http_credentials={"username": "me", "password": secret})
+    page = known.new_page()
+    page.goto(f"/jobs/{job}")
+    expect(page.locator("#head .word")).to_have_text("done")
+    page.goto("/")
+    expect(page.locator("#connection")).to_have_attribute("data-state", "live")
+    known.close()
+    web.stop()

@@ -1,0 +1,131 @@
+"""What a snapshot of the system holds. Bounded: however many jobs there are, it reads the newest and the active."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, cast
+
+from config import keys
+from config.settings import DEVELOPMENT_POLICY_NOTE
+from tasks.episodes.servers import pool_status
+from tasks.jobs.depths import Depth
+from tasks.jobs.model import Job
+from tasks.jobs.trials import trials_of
+from tasks.totals import Totals
+from web import fleet, health, policies
+from web.answers import job_view
+from web.dashboard.calls import calls
+from web.dashboard.pace import Pace
+from web.services import Services
+
+#: Newest jobs that are listed, and active ones beside them.
+NEWEST, MOST_ACTIVE = 12, 40
+#: Newest jobs that are counted, and the seconds for which their count is good.
+COUNTED, COUNTED_S = 200, 5.0
+_NO_CALLS: dict[str, Any] = {"latency_ms": None, "refused_429": 0}
+
+
+class Snapshots:
+    def __init__(self) -> None:
+        self._pace = Pace()
+        self._counts: dict[str, Any] = {}
+        self._counted_at = float("-inf")
+
+    def take(self, shared: Services) -> dict[str, Any]:
+        """Needs the application's context."""
+        missing, notes = health.readiness()
+        workers, queues, devices = shared.registry.workers(), fleet.queue_rows(), fleet.device_rows()
+        depth = shared.depths.read([str(row["queue"]) for row in queues])
+        if time.monotonic() - self._counted_at > COUNTED_S:
+            self._counts, self._counted_at = _counted(shared), time.monotonic()
+        jobs, called = _jobs(shared, depth), calls(Totals.read(shared.state))
+        rates = self._pace.rates(depth.at, jobs)
+        servers = pool_status(policies.servers())
+        if servers["connected"] and shared.settings.uses_development_policy:
+            notes = [*notes, DEVELOPMENT_POLICY_NOTE]
+        return {
+            "at": depth.at,
+            "ready": not missing,
+            "missing": missing,
+            "notes": notes,
+            "rate": sum(rates.values()),
+            "queues": _queue_rows(queues, depth, rates),
+            "pools": [asdict(pool) for pool in depth.pools],
+            "devices": [row | {"rate": _rate(rates, [row["queue"]])} for row in devices],
+            "workers": [_worker_row(asdict(worker), rates) for worker in workers],
+            "policies": {name: servers[name] for name in ("total_clients", "connected", "busy")},
+            "cache": shared.core.cache.size(),
+            "recent": self._counts,
+            "profiles": [view | _NO_CALLS | called.get(view["name"], {}) for view in shared.board.views()],
+            "jobs": [job_view(job) for job in jobs[: NEWEST + MOST_ACTIVE]],
+        }
+
+
+def _jobs(shared: Services, depth: Depth) -> list[Job]:
+    """Active ones first, then the newest; each newest first."""
+    newest = cast(list[str], shared.state.zrevrange(keys.jobs(), 0, NEWEST - 1))
+    rollouts = cast(set[str], shared.state.smembers(keys.rollouts()))
+    waiting = [*depth.jobs[:MOST_ACTIVE], *sorted(rollouts)[:MOST_ACTIVE], *_running(shared, depth)]
+    found = shared.core.store.present(list(dict.fromkeys([*newest, *waiting])))
+    found.sort(key=lambda job: (not job.is_active, -job.created_at))
+    active = [job for job in found if job.is_active]
+    return [*active[:MOST_ACTIVE], *(job for job in found if not job.is_active)]
+
+
+def _running(shared: Services, depth: Depth) -> list[str]:
+    """Jobs of which a worker runs a chunk."""
+    pipeline = shared.state.pipeline(transaction=False)
+    for queue in depth.queues:
+        pipeline.srandmember(keys.running(queue.queue), 8)
+    chunks = [chunk for found in pipeline.execute() for chunk in found or ()]
+    for chunk in chunks:
+        pipeline.hget(keys.chunk(chunk), "job")
+    return [job for job in pipeline.execute() if job]
+
+
+def _counted(shared: Services) -> dict[str, Any]:
+    """Of the newest jobs: their states, what failed, and what the cache saved them."""
+    newest = cast(list[str], shared.state.zrevrange(keys.jobs(), 0, COUNTED - 1))
+    pipeline = shared.state.pipeline(transaction=False)
+    for job in newest:
+        pipeline.hmget(keys.job(job), ["state", "layout", "asks", "ok", "failed", "cached"])
+    states: Counter[str] = Counter()
+    counts = {"items": 0, "failed": 0, "hits": 0, "calls_saved": 0}
+    for state, layout, asks, *numbers in pipeline.execute():
+        if state is None:  # expired since
+            continue
+        ok, failed, cached = (int(number or 0) // trials_of(layout or "") for number in numbers)
+        states[state] += 1
+        counts["items"] += ok + failed
+        counts["failed"] += failed
+        counts["hits"] += cached
+        counts["calls_saved"] += cached if asks == "1" else 0
+    return {"jobs": states.total(), "states": states} | counts
+
+
+def _queue_rows(rows: Sequence[dict[str, Any]], depth: Depth, rates: dict[str, float]) -> list[dict[str, Any]]:
+    depths = {each.queue: each for each in depth.queues}
+    return [
+        row
+        | {
+            "chunks": depths[row["queue"]].chunks,
+            "items": depths[row["queue"]].items,
+            "oldest_s": depths[row["queue"]].oldest_s,
+            "running": depths[row["queue"]].running,
+            "rate": _rate(rates, row["workers"]),
+        }
+        for row in rows
+    ]
+
+
+def _worker_row(worker: dict[str, Any], rates: dict[str, float]) -> dict[str, Any]:
+    """Without what is told elsewhere, or is nobody's business."""
+    hidden = ("incarnation", "launcher", "policies", "models", "loading")
+    return {name: value for name, value in worker.items() if name not in hidden} | {
+        "rate": _rate(rates, [worker["name"]])
+    }
+
+
+def _rate(rates: dict[str, float], workers: Sequence[str]) -> float:
+    return sum(rates.get(name, 0.0) for name in workers)

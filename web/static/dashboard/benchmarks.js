@@ -1,0 +1,124 @@
+// Benchmarks: each figure over its runs with the band it usually lies in, what got worse, and the reports.
+
+import { act, onActions } from "./actions.js";
+import { ask } from "./api.js";
+import { byId, h, show } from "./dom.js";
+import { repeat } from "./live.js";
+import { bar, button, empty, table, word } from "./parts.js";
+import { Plot } from "./plots.js";
+import { ago, date, day, figure, plural, span } from "./words.js";
+
+const AGAIN_MS = 5000;
+const TONES = { running: "busy", queued: null, done: "good", failed: "bad", cancelled: "warn", skipped: "warn" };
+const plots = new Map();
+
+/** Null where this server has no benchmarks. */
+const maybe = (path) => ask(path).catch((problem) => (problem.status === 404 ? null : Promise.reject(problem)));
+
+async function look() {
+  const [suites, runs, figures] = await Promise.all([maybe("/v1/benchmarks"), maybe("/v1/benchmarks/runs?limit=50"), maybe("/v1/benchmarks/figures")]);
+  regressions(suites?.regressions ?? []);
+  show(byId("suites"), suites?.benchmarks?.length ? suiteTable(suites.benchmarks) : empty("This server runs no benchmarks."));
+  show(byId("runs"), runs?.runs?.length ? runTable(runs.runs) : empty("No benchmark has run yet. Start one above, or wait for its schedule."));
+  drawFigures(figures?.figures ?? []);
+}
+
+function regressions(found) {
+  show(
+    byId("regressions"),
+    found.map((each) =>
+      h(
+        "p",
+        { class: "said", "data-key": each.figure },
+        h("b", {}, each.figure),
+        ` got worse: ${figure(each.value)} ${each.unit}, usually ${figure(each.usual)} (${figure(each.low)} to ${figure(each.high)}).`,
+      ),
+    ),
+  );
+}
+
+const now = () => Date.now() / 1000;
+
+const suiteTable = (suites) =>
+  table(
+    "Suites",
+    [
+      ["Suite", (suite) => [h("b", {}, suite.name), h("br"), h("span", { class: "dim" }, suite.description)]],
+      ["Scenarios", (suite) => suite.scenarios.join(", ")],
+      ["Scheduled", (suite) => (suite.schedule ? [h("code", {}, suite.schedule), suite.next_at ? h("span", { class: "dim" }, ` next ${day(suite.next_at)}`) : ""] : "on request")],
+      ["Last run", (suite) => (suite.last_run ? [state(suite.last_run), h("span", { class: "dim" }, ` ${ago(suite.last_run.created_at, now())}`)] : "never")],
+      ["", (suite) => button("Run now", "run", suite.name)],
+    ],
+    suites,
+    (suite) => suite.name,
+  );
+
+const state = (run) => word(run.state, TONES[run.state]);
+
+const runTable = (runs) =>
+  table(
+    "Runs",
+    [
+      ["Run", (run) => [h("b", {}, run.name), h("span", { class: "dim" }, ` ${run.trigger}`)]],
+      ["State", (run) => [state(run), run.note ? h("span", { class: "dim" }, ` ${run.note}`) : ""]],
+      ["Progress", (run) => bar([[run.total ? run.done / run.total : 0, "good"]], `${run.done} of ${run.total}`)],
+      ["When", (run) => day(run.started_at ?? run.created_at)],
+      ["Took", (run) => (run.ended_at && run.started_at ? span(run.ended_at - run.started_at) : "–"), true],
+      ["Worse", (run) => (run.regressions ? word(plural(run.regressions, "figure"), "bad") : "–"), true],
+      ["Reports", (run) => (run.files?.length ? run.files.map((name, at) => [at ? ", " : "", h("a", { href: `/v1/benchmarks/runs/${encodeURIComponent(run.id)}/files/${encodeURIComponent(name)}` }, name)]) : "–")],
+    ],
+    runs,
+    (run) => run.id,
+  );
+
+function drawFigures(figures) {
+  show(
+    byId("figures"),
+    figures.length
+      ? figures.map((each) =>
+          h(
+            "div",
+            { class: "card", "data-key": each.figure },
+            h("h3", {}, each.figure, each.is_regression ? word("worse", "bad") : null),
+            h("p", { class: "dim" }, described(each)),
+            h("div", { class: "chart", "data-kept": true }, h("canvas", { role: "img", "aria-label": described(each) })),
+          ),
+        )
+      : empty("No figure has been measured yet."),
+  );
+  for (const each of figures) draw(each);
+}
+
+function described({ points, unit, better, band }) {
+  const last = points.at(-1);
+  const usual = band ? `, usually ${figure(band[0])} to ${figure(band[1])}` : ", too few runs for a band";
+  return last ? `${figure(last.value)} ${unit}${usual}; ${better} is better` : "no runs yet";
+}
+
+function draw({ figure: name, points, band, is_regression: isWorse }) {
+  const canvas = [...byId("figures").querySelectorAll("[data-key]")].find((node) => node.dataset.key === name)?.querySelector("canvas");
+  if (!canvas) return;
+  if (plots.get(name)?.canvas !== canvas) {
+    plots.get(name)?.end();
+    plots.set(name, new Plot(canvas, "line"));
+  }
+  const flat = (value) => points.map(() => value);
+  const edge = { borderWidth: 0, pointRadius: 0, tone: "dim" };
+  plots.get(name).draw(
+    points.map((point) => date(point.at)),
+    [
+      { label: "value", tone: isWorse ? "bad" : "accent", fill: false, data: points.map((point) => point.value), pointRadius: 2.5 },
+      ...(band ? [{ ...edge, label: "usual, high", data: flat(band[1]), fill: "+1" }, { ...edge, label: "usual, low", data: flat(band[0]), fill: false }] : []),
+    ],
+    { y: { beginAtZero: false }, titles: points.map((point) => day(point.at)) },
+  );
+}
+
+const refresh = repeat(look, AGAIN_MS);
+
+onActions(byId("main"), {
+  run: async (name) => {
+    await act(`/v1/benchmarks/${encodeURIComponent(name)}/runs`, "POST", (run) => (run.note ? `${run.name}: ${run.state}, ${run.note}` : `${run.name} is ${run.state}.`));
+    await refresh();
+  },
+});

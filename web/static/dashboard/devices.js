@@ -1,0 +1,47 @@
+// Devices as cards: what each holds, what it does now, and how much of it is used.
+
+import { h } from "./dom.js";
+import { bar, empty, word } from "./parts.js";
+import { megabytes, percent, plural, rate, span } from "./words.js";
+
+const meter = (name, share, said, tone = "good") => h("div", { class: "meter" }, h("span", {}, name), bar([[share ?? 0, tone]], `${name} ${said}`), h("span", { class: "said-share" }, said));
+
+export function devices(now, busy) {
+  if (!now.devices.length) return empty("No device worker is there. Start some with ", h("code", {}, "make up"), " or ", h("code", {}, "python -m workers.launch device"), ".");
+  return h("ul", { class: "cards" }, now.devices.map((device) => card(device, now, busy.share(device.queue))));
+}
+
+function card(device, now, share) {
+  const held = device.mode !== "open";
+  const model = device.loading ? `loading ${device.loading}` : (device.models.at(-1) ?? "no model loaded");
+  return h(
+    "li",
+    { class: "card", "data-key": device.queue },
+    h(
+      "h3",
+      {},
+      device.queue,
+      " ",
+      held ? word(device.mode, "warn") : device.state === "ready" ? word(device.busy ? "busy" : "idle", device.busy ? "busy" : null) : word(device.state, "warn"),
+    ),
+    meter("Busy", share, percent(share)),
+    (device.gpus ?? []).map((gpu) => gpuMeters(gpu, device.gpus.length > 1)),
+    h("dl", { class: "pairs" }, pair("Model", model), pair("On", device.devices.length ? `GPU ${device.devices.join(", ")}` : "CPU"), pair("Now", current(device, now)), pair("Rate", rate(device.rate))),
+  );
+}
+
+const pair = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
+
+function gpuMeters(gpu, several) {
+  const name = several ? `GPU ${gpu.device ?? gpu.id}` : "GPU";
+  const share = gpu.utilisation > 1 ? gpu.utilisation / 100 : gpu.utilisation;
+  const memory = gpu.memory_total_mb ? gpu.memory_used_mb / gpu.memory_total_mb : 0;
+  return [meter(name, share, percent(share)), meter("Memory", memory, `${megabytes(gpu.memory_used_mb)} of ${megabytes(gpu.memory_total_mb)}`)];
+}
+
+/** Workers that tell which chunk they run have it here. */
+function current(device, now) {
+  const chunk = device.running?.[0];
+  if (!chunk) return device.busy ? "at work" : "nothing";
+  return h("a", { href: `/jobs/${chunk.job}` }, `${chunk.kind} ${chunk.stage}, ${plural(chunk.items, "item")}, ${span(Math.max(0, now.at - chunk.since))}`);
+}

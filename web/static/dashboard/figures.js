@@ -1,0 +1,70 @@
+// What a job's outcomes come to.
+
+import { byId, h, show } from "./dom.js";
+import { bar, button, empty, table } from "./parts.js";
+import { Plot } from "./plots.js";
+import { brief, count, figure, milliseconds, plural, rate, span } from "./words.js";
+
+const histogram = new Plot(byId("histogram"), "bar");
+
+const sampled = (told) => (told.is_sample ? ` Of an even sample of ${count(told.looked_at)} items.` : "");
+
+export function scores(told) {
+  const found = told.scores;
+  byId("histogram").parentElement.hidden = !found;
+  byId("scores").parentElement.hidden = !found && told.looked_at > 0;
+  show(byId("scores"), found ? h("p", { class: "dim" }, `Mean ${figure(found.mean)}, from ${figure(found.least)} to ${figure(found.most)}, ${plural(found.n, "item")}.${sampled(told)}`) : empty("Nothing is scored yet."));
+  if (!found) return;
+  const names = found.bins.map((bin) => (bin.low === bin.high ? figure(bin.low) : `${figure(bin.low)} – ${figure(bin.high)}`));
+  byId("histogram").setAttribute("aria-label", `Scores: ${found.bins.filter((bin) => bin.count).map((bin, at) => `${names[at]}: ${bin.count}`).join(", ")}`);
+  const edges = found.bins.map((bin) => figure(bin.low));
+  histogram.draw(edges, [{ label: "items", tone: "accent", data: found.bins.map((bin) => bin.count), borderWidth: 1, borderRadius: 3, categoryPercentage: 0.92, barPercentage: 0.98, maxBarThickness: 90 }], { titles: names });
+}
+
+export function latency(told) {
+  const found = told.latency_ms;
+  if (!found) return show(byId("latency"), empty("Nothing was computed: all came from the cache, or is still to come."));
+  const rows = ["p50", "p90", "p95", "p99", "most"];
+  show(
+    byId("latency"),
+    h("p", { class: "dim" }, `Of ${plural(found.n, "item")} that ${found.n === 1 ? "was" : "were"} computed.${sampled(told)}`),
+    h(
+      "div",
+      { class: "percentiles" },
+      rows.map((name) => h("div", { class: "meter" }, h("span", {}, name), bar([[found[name] / (found.most || 1), "good"]], `${name} ${milliseconds(found[name])}`), h("span", { class: "said-share" }, milliseconds(found[name])))),
+    ),
+  );
+}
+
+export function failures(told) {
+  byId("failures").parentElement.hidden = !told.failures.length;
+  return told.failures.map((failure) =>
+    h(
+      "div",
+      { class: "failure", "data-key": failure.type },
+      h("h3", {}, h("em", { class: "bad" }, failure.type), h("span", { class: "dim" }, plural(failure.count, "item")), button("Show them", "reason", failure.type)),
+      failure.examples.length
+        ? h("ul", {}, failure.examples.map((example) => h("li", {}, example.message, h("span", { class: "dim" }, ` (${example.id ?? `item ${example.index}`}${example.attempts > 1 ? `, ${plural(example.attempts, "try", "tries")}` : ""}${example.worker ? `, ${example.worker}` : ""})`))))
+        : h("p", { class: "dim" }, "None of them is in the sample; their items tell more."),
+    ),
+  );
+}
+
+export function shares(job) {
+  const rows = Object.entries(job.workers).map(([name, share]) => ({ name, ...share }));
+  if (!rows.length) return empty(job.cached ? "Nobody had to work: all of it came from the cache." : "Nobody has worked on it yet.");
+  const all = rows.reduce((sum, row) => sum + row.items, 0) || 1;
+  return table(
+    "Workers",
+    [
+      ["Worker", (row) => h("b", {}, row.name)],
+      ["Items", (row) => brief(row.items), true],
+      ["Share", (row) => bar([[row.items / all, "good"]], `${Math.round((100 * row.items) / all)} %`)],
+      ["Time", (row) => span(row.seconds), true],
+      ["Rate", (row) => (row.seconds ? rate(row.items / row.seconds) : "–"), true],
+    ],
+    rows.sort((one, other) => other.items - one.items),
+    (row) => row.name,
+  );
+}
+

@@ -1,0 +1,106 @@
+// Items of a job, searched on the server.
+
+import { ask } from "./api.js";
+import { byId, h, show } from "./dom.js";
+import { empty, table, word } from "./parts.js";
+import { figure, milliseconds, plural } from "./words.js";
+
+const PAGE = 25;
+const TONES = { ok: null, failed: "bad", timed_out: "warn", cancelled: "warn" };
+
+export class Items {
+  constructor(path) {
+    Object.assign(this, { path, form: byId("search"), rows: [], next: null, asked: false });
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.refresh();
+    });
+    this.form.addEventListener("change", () => this.refresh());
+    byId("more").addEventListener("click", () => this.more());
+  }
+
+  /** There is room for what comes next. */
+  get isShort() {
+    return this.rows.length < PAGE;
+  }
+
+  /** The reasons there are. */
+  offer(types) {
+    const select = this.form.elements.error;
+    const chosen = select.value;
+    show(select, h("option", { value: "" }, "any"), types.map((type) => h("option", {}, type)));
+    select.value = types.includes(chosen) ? chosen : "";
+  }
+
+  only(type) {
+    this.form.elements.status.value = "";
+    this.form.elements.search.value = "";
+    this.form.elements.error.value = type;
+    this.refresh();
+    byId("items-title").scrollIntoView({ block: "start" });
+  }
+
+  async refresh() {
+    await this.page(0, []);
+  }
+
+  async more() {
+    await this.page(this.next, this.rows);
+  }
+
+  async page(start, before) {
+    const query = new URLSearchParams([...new FormData(this.form)].filter(([, value]) => value));
+    query.set("start", start);
+    query.set("limit", PAGE);
+    this.asked = true;
+    byId("more").disabled = true;
+    try {
+      const told = await ask(`${this.path}/items?${query}`);
+      this.rows = [...before, ...told.items];
+      this.next = told.next;
+      this.draw(query.size > 2, told);
+    } catch (problem) {
+      show(byId("items"), empty(problem.message));
+    } finally {
+      byId("more").disabled = false;
+    }
+  }
+
+  draw(isFiltered, { total }) {
+    byId("more").hidden = this.next === null;
+    byId("found").textContent = isFiltered ? `${plural(this.rows.length, "item")} found${this.next === null ? "" : " so far"}.` : "";
+    if (!this.rows.length) {
+      const nothing = this.next === null ? "No item is like that." : `None of the first ${this.next.toLocaleString("en")} of ${total.toLocaleString("en")} items is like that.`;
+      return show(byId("items"), empty(isFiltered ? nothing : "No item has an outcome yet."));
+    }
+    show(byId("items"), table("Items", COLUMNS, this.rows, (row) => row.index));
+  }
+}
+
+const COLUMNS = [
+  ["Item", (row) => [h("b", {}, row.id ?? `#${row.index}`), row.group_id ? h("span", { class: "dim" }, ` ${row.group_id}`) : ""]],
+  ["Status", (row) => [word(row.status.replace("_", " "), TONES[row.status]), row.cached ? [" ", word("cached")] : ""]],
+  ["Score", (row) => (row.score === null ? "–" : figure(row.score)), true],
+  ["What", (row) => what(row)],
+  ["Time", (row) => milliseconds(row.latency_ms), true],
+  ["Tries", (row) => row.attempts, true],
+  ["Worker", (row) => row.worker ?? "–"],
+];
+
+function what(row) {
+  const { value, parts, error } = row;
+  const whole = { ...(error && { error }), ...(parts && { parts }), ...(isNothing(value) ? {} : { value }) };
+  if (!Object.keys(whole).length) return "–";
+  const line = error ? `${error.type}: ${error.message}` : brief(row) || "value";
+  return h("details", {}, h("summary", {}, line.length > 70 ? `${line.slice(0, 70)}…` : line), h("pre", {}, JSON.stringify(whole, null, 2)));
+}
+
+const isNothing = (value) => value === null || value === "" || (typeof value === "object" && !Object.keys(value).length);
+
+/** The one thing of a value that says most. */
+function brief({ value, parts }) {
+  const answer = value?.answers?.[0] ?? value?.answer ?? value?.verdicts?.[0]?.rationale;
+  if (typeof answer === "string") return answer;
+  if (typeof value === "string") return value;
+  return parts ? Object.entries(parts).map(([name, part]) => `${name} ${figure(part)}`).join(", ") : "";
+}

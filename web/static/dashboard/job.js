@@ -1,0 +1,152 @@
+// One job: how far it is, what came of it, why items failed, and what can be done about it.
+
+import { act, onActions, say, sure } from "./actions.js";
+import { ask } from "./api.js";
+import { byId, h, show } from "./dom.js";
+import { failures, latency, scores, shares } from "./figures.js";
+import { Items } from "./items.js";
+import { connection, Stream } from "./live.js";
+import { button, empty, isActive, nameOf, progress, stateOf, tile } from "./parts.js";
+import { isHeld, special } from "./special.js";
+import { brief, count, day, money, percent, plural, rate, span } from "./words.js";
+
+const id = byId("job").dataset.job;
+const path = `/v1/jobs/${id}`;
+/** Milliseconds between two looks at the job, and at what its outcomes come to, however many events there are. */
+const LOOK_MS = 500;
+const SUM_MS = 2500;
+
+let job = null;
+let summed = "";
+let timers = {};
+const items = new Items(path);
+
+async function look() {
+  job = await ask(path);
+  draw();
+  if (summed !== stamp()) later("sum", sum, summed && isActive(job) ? SUM_MS : 0);
+  return isActive(job) ? "active" : "over";
+}
+
+const stamp = () => [job.state, job.epoch, job.ok, job.failed].join();
+
+async function sum() {
+  const now = stamp();
+  const told = await ask(`${path}/summary`);
+  summed = now;
+  scores(told);
+  latency(told);
+  show(byId("failures"), failures(told));
+  items.offer(told.failures.map((failure) => failure.type));
+  await special(job);
+  if (!items.asked || !isActive(job) || items.isShort) await items.refresh();
+}
+
+/** At most once in so many milliseconds, and once more for what came meanwhile. */
+function later(name, run, ms) {
+  timers[name] ??= setTimeout(async () => {
+    delete timers[name];
+    try {
+      await run();
+    } catch (problem) {
+      connection("away", problem.message);
+    }
+  }, ms);
+}
+
+function draw() {
+  document.title = `${isActive(job) ? `${percent((job.ok + job.failed) / (job.total || 1))} ` : ""}Assay: ${nameOf(job)}`;
+  const download = h("a", { class: "button", href: `${path}/${job.kind === "inference" ? "output" : "results"}`, "data-action": "download" }, "Download");
+  const canRetry = ["done", "failed"].includes(job.state) && job.ok < job.total && job.kind !== "rollout";
+  const isPaused = job.paused || isHeld();
+  show(
+    byId("head"),
+    h(
+      "div",
+      { class: "title" },
+      h("h1", {}, nameOf(job), " ", stateOf({ ...job, paused: isPaused })),
+      h(
+        "p",
+        { class: "buttons" },
+        isActive(job) && (isPaused ? button("Resume", "resume", id) : button("Pause", "pause", id)),
+        isActive(job) && button(job.kind === "rollout" ? "End" : "Cancel", "cancel", id, "danger"),
+        canRetry && button("Retry failed", "retry", id, "strong"),
+        download,
+      ),
+    ),
+    h("p", { class: "dim" }, `${job.kind} · ${job.priority} · submitted ${day(job.created_at)} · ${job.id}${job.epoch ? ` · retried ${plural(job.epoch, "time")}` : ""}`),
+    progress(job),
+    job.reason ? h("p", {}, h("em", { class: "bad" }, `Ended early: ${job.reason}.`)) : null,
+    job.notes.length ? h("p", { class: "note" }, job.notes.map((note) => `${note[0].toUpperCase()}${note.slice(1)}. `)) : null,
+  );
+  show(byId("tiles"), tiles());
+  show(byId("shares"), shares(job));
+}
+
+function tiles() {
+  const done = job.ok + job.failed;
+  const isOpen = job.open && isActive(job);
+  return [
+    tile("Done", isOpen ? brief(done) : percent(job.total ? done / job.total : 0), isOpen ? "no end is set" : `${count(done)} of ${count(job.total)}`),
+    isActive(job)
+      ? tile("Time left", job.eta_s === null ? "–" : span(job.eta_s), job.started_at ? `began ${day(job.started_at)}` : "waits to begin")
+      : tile("Took", span((job.ended_at ?? job.created_at) - job.created_at), `ended ${job.ended_at ? day(job.ended_at) : ""}`),
+    tile("Rate", job.rate ? rate(job.rate) : "–", plural(Object.keys(job.workers).length, "worker")),
+    tile("Failed", brief(job.failed), job.failed ? `${percent(job.failed / Math.max(1, done))} of those done` : "none", job.failed ? "alarm" : null),
+    tile("From the cache", brief(job.cached), job.ok ? percent(job.cached / job.ok) : ""),
+    job.usage ? tile("Cost", money(job.usage.cost) ?? "0", `${plural(job.usage.calls, "call")}, ${brief(job.usage.prompt_tokens + job.usage.completion_tokens)} tokens`) : null,
+  ];
+}
+
+onActions(byId("main"), {
+  cancel: async () => {
+    const text = job.kind === "rollout" ? "It generates no more. Samples that wait can still be taken." : "What is done stays readable; the rest is not run.";
+    if (await sure(`${job.kind === "rollout" ? "End" : "Cancel"} this job?`, text, job.kind === "rollout" ? "End it" : "Cancel it")) await act(path, "DELETE");
+    await again();
+  },
+  retry: async () => {
+    await act(`${path}/retry`, "POST", (told) => `${plural(told.retried, "item")} run${told.retried === 1 ? "s" : ""} again.`);
+    await again();
+  },
+  pause: async () => (await act(job.kind === "rollout" ? `/v1/rollouts/${id}/pause` : `${path}/pause`, "POST")) && again(),
+  resume: async () => (await act(job.kind === "rollout" ? `/v1/rollouts/${id}/resume` : `${path}/resume`, "POST")) && again(),
+  reason: (type) => items.only(type),
+});
+
+byId("main").addEventListener("click", async (event) => {
+  const link = event.target.closest("a[data-action=download]");
+  if (!link) return;
+  event.preventDefault();
+  await save(link.getAttribute("href"));
+});
+
+/** As lines, which a plain link cannot ask for. They are held in memory on the way: what is too large for that is for a program. */
+async function save(from) {
+  if (job.total > 200000) return say(`${count(job.total)} rows are better fetched by a program: curl -H "Accept: application/x-ndjson" ${location.origin}${from}`, "good");
+  const reply = await fetch(from, { headers: { Accept: "application/x-ndjson" } }).catch(() => null);
+  if (!reply?.ok) return say(`The rows could not be had${reply ? `: the server answered ${reply.status}` : ""}.`);
+  const link = h("a", { href: URL.createObjectURL(await reply.blob()), download: `${job.kind}-${id.slice(0, 8)}.jsonl` });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+async function again() {
+  summed = "";
+  stream.open();
+}
+
+const tell = () => later("look", look, LOOK_MS);
+const EVENTS = ["snapshot", "queued", "running", "progress", "paused", "resumed", "retried", "finishing", "done", "failed", "cancelled"];
+const stream = new Stream(`${path}/events`, { poll: look, on: Object.fromEntries(EVENTS.map((name) => [name, tell])) });
+
+look().catch((problem) => {
+  if (problem.status === 404) {
+    stream.close();
+    connection("resting");
+    show(byId("job"), h("h1", {}, `Job ${id.slice(0, 8)}`), empty(problem.message, " ", h("a", { href: "/jobs" }, "All jobs")));
+  } else {
+    connection("away", problem.message);
+  }
+});
+// Of a job that stands still no event comes: what it waits for, and how long, is looked at all the same.
+setInterval(() => job && isActive(job) && !document.hidden && tell(), 3000);

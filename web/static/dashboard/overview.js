@@ -1,0 +1,105 @@
+// The overview: is it healthy, what runs, how far is it, what failed, what does it cost, are the devices busy.
+
+import { act, onActions, sure } from "./actions.js";
+import { ask } from "./api.js";
+import { Busy } from "./busy.js";
+import { byId, h, show } from "./dom.js";
+import { devices } from "./devices.js";
+import { connection, Stream } from "./live.js";
+import { Plot } from "./plots.js";
+import { empty, isActive, jobList, tile } from "./parts.js";
+import { brief, clock, count, money, percent, plural, rate, span } from "./words.js";
+import { profiles, queues, workers } from "./fleet.js";
+
+const MOST_POINTS = 400;
+const busy = new Busy();
+const points = [];
+const pace = new Plot(byId("pace"), "line", { legend: true, y: { title: { display: false } } });
+
+function draw(now) {
+  busy.look(now.at, now.devices, (device) => device.queue);
+  busy.look(now.at, now.workers.filter((worker) => worker.pool !== "device"), (worker) => worker.name);
+  show(byId("health"), health(now));
+  show(byId("tiles"), tiles(now));
+  show(byId("jobs"), now.jobs.length ? jobList(now.jobs.slice(0, 12), now.at) : noJobs());
+  show(byId("devices"), devices(now, busy));
+  show(byId("queues"), queues(now));
+  show(byId("profiles"), profiles(now.profiles));
+  show(byId("workers"), workers(now, busy));
+  plot(now);
+}
+
+const noJobs = () => empty("No job has been submitted yet. ", h("a", { href: "/submit" }, "Submit an example"), " to see one run.");
+
+const waiting = (now) => now.pools.reduce((sum, pool) => sum + pool.items, 0) + now.queues.reduce((sum, queue) => sum + queue.items, 0);
+
+function health(now) {
+  const active = now.jobs.filter(isActive).length;
+  const atWork = now.devices.filter((device) => device.busy).length;
+  const held = now.queues.filter((queue) => queue.mode !== "open");
+  const open = now.profiles.filter((profile) => profile.circuit.state !== "closed");
+  const troubles = [
+    ...now.missing,
+    ...held.map((queue) => `${queue.queue} is ${queue.mode}`),
+    ...open.map((profile) => `the API ${profile.name} is let alone: ${profile.circuit.reason}`),
+  ];
+  const tone = now.missing.length ? "bad" : troubles.length ? "warn" : "good";
+  const title = { bad: "Not ready", warn: "Working, with limits", good: "Healthy" }[tone];
+  const jobs = active ? `${plural(active, "job")} running` : "no job is running";
+  return [
+    h("h1", { "data-tone": tone, "aria-live": "polite" }, h("span", { class: "dot", "aria-hidden": "true" }), title),
+    h("p", { class: "lead" }, troubles.length ? `${troubles.join("; ")}.` : `${jobs}, ${atWork} of ${plural(now.devices.length, "device")} at work.`.replace(/^n/, "N")),
+    now.notes.length ? h("p", { class: "note" }, now.notes.map((note) => `${note[0].toUpperCase()}${note.slice(1)}. `)) : null,
+  ];
+}
+
+function tiles(now) {
+  const wait = waiting(now);
+  const oldest = Math.max(-1, ...[...now.pools, ...now.queues].map((each) => each.oldest_s ?? -1));
+  const active = now.jobs.filter(isActive);
+  const shares = now.devices.map((device) => busy.share(device.queue) ?? 0);
+  const share = shares.length ? shares.reduce((sum, each) => sum + each, 0) / shares.length : null;
+  const { hits, items, failed, calls_saved: saved, jobs } = now.recent;
+  const usages = now.profiles.map((profile) => profile.usage_today);
+  const cost = {};
+  for (const usage of usages) for (const [currency, amount] of Object.entries(usage.cost)) cost[currency] = (cost[currency] ?? 0) + amount;
+  return [
+    tile("Items a second", now.rate ? rate(now.rate).replace("/s", "") : "0", "over the last seconds"),
+    tile("Waiting", brief(wait), wait && oldest >= 0 ? `oldest ${span(oldest)}` : "nothing waits"),
+    tile("Running jobs", count(active.length), failed ? `${plural(failed, "item")} failed of late` : "nothing failed of late", failed ? "bad" : null),
+    tile("Devices busy", percent(share), `${now.devices.filter((device) => device.busy).length} of ${now.devices.length} at work now`),
+    tile("From the cache", items ? percent(hits / items) : "–", `${saved ? `${plural(saved, "API call")} saved, ` : ""}of ${plural(jobs, "recent job")}`),
+    tile("Spent today", money(cost) ?? "0", `${plural(usages.reduce((sum, usage) => sum + usage.calls, 0), "API call")}`),
+  ];
+}
+
+function plot(now) {
+  points.push({ at: now.at, rate: now.rate, waiting: waiting(now) });
+  if (points.length > MOST_POINTS) points.shift();
+  byId("pace").setAttribute("aria-label", `${rate(now.rate)} now, ${count(waiting(now))} items wait; highest ${rate(Math.max(...points.map((point) => point.rate)))} since ${clock(points[0].at)}`);
+  pace.draw(
+    points.map((point) => clock(point.at)),
+    [
+      { label: "items a second", tone: "accent", data: points.map((point) => point.rate), yAxisID: "y" },
+      { label: "items waiting", tone: "dim", data: points.map((point) => point.waiting), yAxisID: "right", fill: false, borderDash: [3, 3] },
+    ],
+    { legend: true, right: true },
+  );
+}
+
+onActions(byId("main"), {
+  pause: async (queue) => (await sure(`Pause ${queue}?`, "It gets no more work until it is resumed. What runs there is finished; what waits goes to others.", "Pause")) && act(`/v1/queues/${queue}/pause`, "POST"),
+  resume: (queue) => act(`/v1/queues/${queue}/resume`, "POST"),
+});
+
+new Stream("/v1/overview/events", {
+  talks: true,
+  poll: async () => draw(await ask("/v1/overview")),
+  on: {
+    snapshot: (now) => {
+      draw(now);
+      connection("live");
+    },
+    trouble: ({ detail }) => connection("away", detail),
+  },
+});

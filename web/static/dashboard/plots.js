@@ -1,0 +1,62 @@
+// Charts in the page's own colours. `Chart` is the library's, loaded before the modules run.
+
+const charts = new Set();
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+/** [{label, tone, data, ...}] with tones instead of colours. */
+function coloured(series) {
+  return series.map(({ tone, fill, ...rest }) => ({
+    ...rest,
+    borderColor: colour(tone),
+    backgroundColor: fill === false ? "transparent" : colour(`${tone}-soft`),
+    fill: fill ?? true,
+  }));
+}
+
+function options({ x, y, right, stacked, legend, titles, ...rest }) {
+  const axis = (given) => ({ grid: { color: colour("line"), drawTicks: false }, border: { display: false }, ticks: { color: colour("dim"), maxTicksLimit: 6, maxRotation: 0, padding: 6, font: { size: 11 } }, stacked, ...given });
+  return {
+    animation: false,
+    maintainAspectRatio: false,
+    responsive: true,
+    interaction: { mode: "index", intersect: false },
+    elements: { point: { radius: 0, hitRadius: 8 }, line: { borderWidth: 1.5, tension: 0.2 } },
+    plugins: { legend: { display: legend ?? false, labels: { color: colour("dim"), boxWidth: 10, boxHeight: 2, font: { size: 11 } } }, tooltip: { displayColors: false, callbacks: titles ? { title: ([item]) => titles[item.dataIndex] } : {} } },
+    scales: {
+      x: axis({ ...x, grid: { display: false } }),
+      y: axis({ beginAtZero: true, ...y }),
+      ...(right ? { right: axis({ beginAtZero: true, position: "right", grid: { display: false } }) } : {}),
+    },
+    ...rest,
+  };
+}
+
+export class Plot {
+  constructor(canvas, type, settings = {}) {
+    Object.assign(this, { canvas, type, settings, series: [], labels: [], chart: null });
+    charts.add(this);
+  }
+
+  draw(labels, series, settings = this.settings) {
+    Object.assign(this, { labels, series, settings });
+    if (!window.Chart) return; // the figures stand beside it in words
+    if (!this.chart) {
+      this.chart = new window.Chart(this.canvas, { type: this.type, data: { labels, datasets: coloured(series) }, options: options(settings) });
+      return;
+    }
+    this.chart.data.labels = labels;
+    coloured(series).forEach((fresh, at) => Object.assign((this.chart.data.datasets[at] ??= {}), fresh));
+    this.chart.data.datasets.length = series.length;
+    this.chart.options = options(settings);
+    this.chart.update("none");
+  }
+
+  end() {
+    charts.delete(this);
+    this.chart?.destroy();
+  }
+}
+
+dark.addEventListener("change", () => charts.forEach((plot) => plot.chart && plot.draw(plot.labels, plot.series)));

@@ -1,0 +1,53 @@
+// Numbers and times as people read them.
+
+const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+export const count = (number) => (number === null || number === undefined ? "–" : plain.format(number));
+
+/** 1,234 as it is, 123,456 as 123.5K. */
+export const brief = (number) => (number === null || number === undefined ? "–" : Math.abs(number) < 10000 ? plain.format(number) : short.format(number));
+
+export function figure(number) {
+  if (number === null || number === undefined || Number.isNaN(number)) return "–";
+  const size = Math.abs(number);
+  if (size >= 10000) return short.format(number);
+  return String(Number(number.toPrecision(size >= 1000 ? 4 : 3)));
+}
+
+export const rate = (perSecond) => (perSecond === null || perSecond === undefined ? "–" : `${figure(perSecond)}/s`);
+
+export const percent = (share) => (share === null || share === undefined ? "–" : `${Math.round(100 * share)} %`);
+
+export function span(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 1) return `${Math.round(1000 * seconds)} ms`;
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 100) return `${Math.round(seconds)} s`;
+  if (seconds < 6000) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
+  return `${Math.round(seconds / 86400)} days`;
+}
+
+export const milliseconds = (ms) => (ms === null || ms === undefined ? "–" : span(ms / 1000));
+
+export const ago = (at, now) => (now - at < 1 ? "just now" : `${span(Math.floor(now - at))} ago`);
+
+export const clock = (at) => new Date(1000 * at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
+export const day = (at) => new Date(1000 * at).toLocaleString([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+
+export const date = (at) => new Date(1000 * at).toLocaleDateString([], { month: "short", day: "numeric" });
+
+export function megabytes(mb) {
+  if (mb === null || mb === undefined) return "–";
+  return mb >= 1000 ? `${(mb / 1000).toFixed(1)} GB` : `${Math.round(mb)} MB`;
+}
+
+/** {"USD": 1.5} as "1.50 USD". */
+export function money(cost) {
+  const parts = Object.entries(cost ?? {}).filter(([, amount]) => amount > 0);
+  return parts.length ? parts.map(([currency, amount]) => `${amount < 0.01 ? amount.toPrecision(2) : amount.toFixed(2)} ${currency}`).join(", ") : null;
+}
+
+export const plural = (number, word, several = `${word}s`) => `${count(number)} ${number === 1 ? word : several}`;
