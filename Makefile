@@ -3,7 +3,7 @@ BIN := .venv/bin
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help up infer policies test test-slow bench check format lock docs clean
+.PHONY: help up infer benchmark policies test test-slow soak bench peers check format lock docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -16,6 +16,10 @@ infer: .venv/.local .venv/.models ## answer a contexts file on a system of its o
 	@$(BIN)/python -m workers.engines.default_models
 	@$(BIN)/python -m workers.up --run -- assay infer $(ARGS)
 
+benchmark: .venv/.local .venv/.models ## run a benchmark on a system of its own and write its report: ARGS="quick"
+	@$(BIN)/python -m workers.engines.default_models
+	@$(BIN)/python -m workers.up --run -- assay benchmark $(or $(ARGS),quick)
+
 policies: .venv/.local ## start and keep only the policy servers of this machine, one per device slot; Ctrl-C stops them
 	@$(BIN)/python -m workers.launch policies
 
@@ -25,17 +29,15 @@ test: .venv/.dev .venv/.models .venv/.openpi ## set up and run all tests, agains
 test-slow: .venv/.dev .venv/.models .venv/.openpi ## the long versions of the fault and load tests
 	@$(BIN)/python -m pytest -m slow
 
-bench: .venv/.dev .venv/.models .venv/.openpi ## measure the job core, the API, judging, rewards, rollouts, engines and policies against their targets
-	@$(BIN)/python -m bench.core
-	@$(BIN)/python -m bench.large
-	@$(BIN)/python -m bench.http
-	@$(BIN)/python -m bench.judging
-	@PYTHONPATH=client/src $(BIN)/python -m bench.rewards
-	@PYTHONPATH=client/src $(BIN)/python -m bench.rollouts
-	@$(BIN)/python -m bench.engines
-	@$(BIN)/python -m bench.weights
-	@$(BIN)/python -m bench.inference
-	@$(BIN)/python -m bench.policies
+soak: .venv/.dev .venv/.models ## ten minutes of mixed jobs while parts are killed at random; then the books must balance. ARGS="--minutes 30"
+	@PYTHONPATH=client/src $(BIN)/python -m bench.soak $(ARGS)
+
+bench: .venv/.dev .venv/.models .venv/.openpi .venv/.peers ## measure every figure against its target; ARGS="judging http": only these, ARGS="--write": write docs/performance.md
+	@$(BIN)/python -m workers.engines.default_models
+	@$(BIN)/python -m bench $(ARGS)
+
+peers: .venv/.dev .venv/.models .venv/.peers ## Assay beside Celery, RQ, Dramatiq, threads, asyncio and transformers: ARGS="--peers assay rq --rounds 1"
+	@$(BIN)/python -m bench.peers $(ARGS)
 
 check: .venv/.dev ## lint, format and types
 	@$(BIN)/ruff check .
@@ -51,8 +53,9 @@ format: .venv/.dev ## rewrite the code in house format
 lock: .venv/.dev ## pin all requirements anew
 	@PATH="$(CURDIR)/$(BIN):$$PATH" requirements/lock.sh
 
-docs: .venv/.dev ## write the tables of docs/settings.md and docs/scoring.md anew
+docs: .venv/.dev ## write the tables of docs/settings.md, docs/metrics.md and docs/scoring.md anew
 	@$(BIN)/python -m config.settings --write docs/settings.md
+	@$(BIN)/python -m web.metrics.catalogue --write docs/metrics.md
 	@$(BIN)/python -m tasks.scoring.manual --write docs/scoring.md
 
 clean: ## remove the environment and caches; the data folder stays

@@ -88,7 +88,7 @@ def main() -> None:
     line(f"{number:,} items, cost of one over that in 1,000", large / small.middle, "< 1.25")
     line("growth of the largest process, MB", max(growth.values()), "< 200")
     line("growth of Redis, MB", redis_mb, "< 200")
-    line(f"Redis commands above {SLOW_MS} ms", str(len(slow)), "0")
+    line(f"Redis commands above {SLOW_MS} ms", len(slow), "0")
 
 
 if __name__ == "__main__":

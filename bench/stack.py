@@ -100,14 +100,20 @@ def _prefer(pid: int) -> None:
 
 
 @contextmanager
+def redis_server(folder: Path) -> Iterator[tuple[str, int]]:
+    """Its URL, and its process."""
+    redis = EmbeddedRedis("state", folder, free_port())
+    server = subprocess.Popen(redis.command().argv, stdout=subprocess.DEVNULL)
+    try:
+        time.sleep(0.5)
+        _prefer(server.pid)
+        yield redis.url, server.pid
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@contextmanager
 def stack() -> Iterator[Stack]:
-    with tempfile.TemporaryDirectory() as folder:
-        redis = EmbeddedRedis("state", Path(folder), free_port())
-        server = subprocess.Popen(redis.command().argv, stdout=subprocess.DEVNULL)
-        try:
-            time.sleep(0.5)
-            _prefer(server.pid)
-            yield Stack(redis.url, Path(folder))
-        finally:
-            server.terminate()
-            server.wait()
+    with tempfile.TemporaryDirectory() as folder, redis_server(Path(folder)) as (url, _):
+        yield Stack(url, Path(folder))

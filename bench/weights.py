@@ -62,8 +62,8 @@ def main() -> None:
         print(f"  {name:<24} {spread(seconds)}")
     whole = [reload / (read + swap) for reload, read, swap in zip(reloads, reads, swaps, strict=True)]
     stall = [reload / swap for reload, swap in zip(reloads, swaps, strict=True)]
-    line("reload over swap, which is what generation waits for", str(spread(stall)), f">= {TARGET:g}")
-    line("reload over read, checksum and swap", str(spread(whole)), "none")
+    line("reload over swap, which is what generation waits for", spread(stall), f">= {TARGET:g}")
+    line("reload over read, checksum and swap", spread(whole), "none")
 
 
 if __name__ == "__main__":

@@ -268,9 +268,21 @@ def tick_lock() -> str:
     return "assay:tick:lock"
 
 
+def happened() -> str:
+    """List: what happened to jobs and is not in the log yet. A second's worth; a thousand entries at most where nobody
+    writes them down."""
+    return "assay:happened"
+
+
 def idempotency(key: str) -> str:
     """String: `<body hash> <job id>` of the first request with this key. Outlives its job."""
     return f"assay:idempotency:{key}"
+
+
+def totals() -> str:
+    """Hash: what was counted over all jobs and processes, see `tasks/totals.py`. No expiry: it is bounded by its
+    labels."""
+    return "assay:totals"
 
 
 # --- outside APIs -----------------------------------------------------------------------------------------------------
@@ -408,6 +420,29 @@ def rollout_left(rollout: str) -> str:
     """Set: queues of devices that could not follow, which get no work of this rollout. Lives a minute: then they may
     try again."""
     return f"assay:rollout:{rollout}:left"
+
+
+# --- benchmarks -------------------------------------------------------------------------------------------------------
+
+
+def benchmarks() -> str:
+    """Sorted set: the last thousand benchmark runs, by when they were asked for. No expiry: it is bounded."""
+    return "assay:benchmarks"
+
+
+def benchmark(run: str) -> str:
+    """String, JSON: a benchmark run and its figures. Lives 400 days."""
+    return f"assay:benchmark:{run}"
+
+
+def benchmark_jobs(run: str) -> str:
+    """Set: jobs that the case which is measured now has begun. Goes with the case; forty minutes at most."""
+    return f"assay:benchmark:{run}:jobs"
+
+
+def benchmarks_door() -> str:
+    """String, a lock: somebody is starting a run. Lives half a minute."""
+    return "assay:benchmarks:door"
 
 
 # --- who asks ---------------------------------------------------------------------------------------------------------

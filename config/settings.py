@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from config.schedule import parse_schedule
+
 PREFIX = "ASSAY_"
 NODE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 #: Read by the client (`client/`), which may share its environment with a server.
@@ -105,7 +107,15 @@ class Settings(BaseSettings):
     )
     flower_host: str = Field("127.0.0.1", description="Address Flower listens on.")
     flower_port: int = Field(5555, ge=1, le=65535, description="Port Flower listens on.")
-    flower_basic_auth: str = Field("", description="`user:password` for Flower. Empty: no password, loopback only.")
+    flower_basic_auth: str = Field(
+        "",
+        repr=False,
+        description="`user:password` for Flower. Empty: no password, loopback only; where there are tokens, one is "
+        "made and kept in `flower_auth` of `ASSAY_DATA_DIR`.",
+    )
+    flower_read_only: bool = Field(
+        True, description="Whether Flower only shows. If not, whoever reaches it can stop workers and run any task."
+    )
     api_workers_min: int = Field(1, ge=0, le=256, description="API worker processes kept running on this host.")
     api_workers_max: int = Field(2, ge=1, le=256, description="API worker processes at most, when work is queued.")
     api_threads: int = Field(16, ge=1, le=512, description="Tasks one API worker process runs at a time.")
@@ -238,6 +248,11 @@ class Settings(BaseSettings):
         description="Where policies act that `POST /score` runs: `reach`, `libero`, or `gymnasium:` and an id. Empty: "
         "`reach` with the development policy, else `libero`.",
     )
+    benchmarks: str = Field(
+        "quick=0 3 * * *",
+        description="[Benchmarks](benchmarks.md) that beat runs, by crontabs in UTC: `quick=0 3 * * *; full=0 4 * * "
+        "sun`. Empty: none. One that is due while users' work runs is skipped.",
+    )
     simulated_journal: Path | None = Field(
         None, description="File that the `simulated` kind writes a line to for every item it computes; for tests."
     )
@@ -246,6 +261,9 @@ class Settings(BaseSettings):
     )
     embedded_cache_mb: int = Field(256, ge=16, description="Memory of the cache Redis that `make up` starts.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least level that is logged.")
+    log_format: Literal["text", "json"] = Field(
+        "text", description="How processes log: lines for people, or one JSON object a line."
+    )
 
     @field_validator("redis_url", "cache_url")
     @classmethod
@@ -310,6 +328,12 @@ class Settings(BaseSettings):
             raise ValueError(f"cannot be read: {error}") from error
         if words and not any("{port}" in word for word in words):
             raise ValueError("must have {port} in it, where the server's port goes")
+        return value
+
+    @field_validator("benchmarks")
+    @classmethod
+    def _is_a_schedule(cls, value: str) -> str:
+        parse_schedule(value)
         return value
 
     @field_validator("flower_basic_auth")

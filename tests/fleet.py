@@ -78,6 +78,9 @@ class Fleet:
             wait_until(lambda: _has_told(core, worker), "it has told of its servers")
         return Hand(worker, core, runtime.runner)
 
+    def runtime_of(self, hand: Hand) -> ProcessRuntime:
+        return next(runtime for runtime in self._runtimes if runtime.worker == hand.worker.name)
+
     def submit(self, *items: dict[str, Any], key: str | None = None, **options: Any) -> str:
         self.core.dispatcher.forget_fleet()
         return self.core.door.submit(JobRequest(kind="simulated", items=list(items), **options), key)

@@ -188,8 +188,8 @@ class _Attempt:
             return
         self._give_up_if_done(failure)
         pause_s = backoff_s(self._failures)
-        log.info("profile %s, job %s: try %d failed, again in %.1f s: %s", self._profile.name, self._call.job or "-",
-                 self._tries, pause_s, failure.message)  # fmt: skip
+        log.info("profile %s: try %d failed, again in %.1f s: %s", self._profile.name, self._tries, pause_s,
+                 failure.message)  # fmt: skip
         await asyncio.sleep(pause_s)
 
     def _give_up_if_done(self, failure: Failure, may_wait: bool = True) -> None:
@@ -208,7 +208,7 @@ class _Attempt:
             limiter.give_back(profile, turn)
             turn = await limiter.acquire(profile, call.job, call.priority, self._tokens, self._budget)
         self._tries += 1
-        ended, used = Ended(), None
+        ended, used, began = Ended(), None, time.monotonic()
         try:
             answered = await client.ask(body, self._timeout_s)
             ended, used, reply = self._settled(answered)
@@ -223,7 +223,7 @@ class _Attempt:
             used = 0 if failure.status else None  # what was refused used nothing; what was lost may have
             raise
         finally:
-            limiter.release(profile, turn, ended, used)
+            limiter.release(profile, turn, replace(ended, seconds=time.monotonic() - began), used)
 
     def _settled(self, answered: Answered) -> tuple[Ended, int, ApiReply]:
         reply, call = answered.reply, self._call

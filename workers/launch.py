@@ -3,6 +3,7 @@
 python -m workers.launch device            one worker per device slot, each pinned to its devices
 python -m workers.launch device --slot 3   only that slot
 python -m workers.launch api | cpu         as many workers as queued work asks for, within the settings' bounds
+python -m workers.launch benchmark         one worker, while a benchmark runs
 python -m workers.launch beat | flower     one process
 python -m workers.launch policies          one policy server per device slot, each pinned like its worker
 """
@@ -18,6 +19,7 @@ from uuid import uuid4
 
 from config import queues
 from config.logging import configure_logging
+from config.schedule import parse_schedule
 from config.settings import Settings, SettingsError, load_settings
 from tasks.app import create_celery
 from tasks.connections import eviction_warning, explained, wait_for_redis
@@ -25,6 +27,7 @@ from tasks.errors import AssayError, Permanent, Retryable
 from tasks.jobs.core import create_core
 from tasks.registry import Pool
 from workers.devices import PinnedSlot, take_inventory
+from workers.flower import AUTH_FILE, flower_environment
 from workers.main import worker_name
 from workers.policy_servers.keeper import keep_policy_servers
 from workers.policy_servers.servers import server_urls, servers_of_slot
@@ -33,7 +36,7 @@ from workers.supervision import EXIT_MISCONFIGURED, EXIT_NAME_TAKEN, Command, Su
 
 log = logging.getLogger("workers.launch")
 
-POOLS = ("device", "api", "cpu", "beat", "flower", "policies")
+POOLS = ("device", "api", "cpu", "benchmark", "beat", "flower", "policies")
 #: Seconds between two looks at the queue when deciding on the number of workers.
 SCALE_INTERVAL_S = 1.0
 
@@ -67,7 +70,7 @@ class Launcher:
                 self._supervisor.start(self._device_command(pinned, own))
             self._supervisor.run()
 
-    def launch_scaled(self, pool: Pool, queue: str, bounds: Bounds) -> None:
+    def launch_scaled(self, pool: Pool, bounds: Bounds) -> None:
         if not self._is_free(pool, 0):
             return
         scaler, app = Scaler(bounds), create_celery(self._settings)
@@ -81,7 +84,7 @@ class Launcher:
             if self._supervisor.failed or any(child.stopping for child in self._supervisor.children.values()):
                 return  # one that is on its way out still has its name
             try:
-                queued = app.queued(queue)
+                queued = app.queued(pool)  # a shared queue is named like its pool
                 with explained(self._settings.redis_url):
                     # Where nobody reads a queue no chunk is sent to it: what waits is in the ledger only.
                     queued += self._core.ledger.ready(pool)
@@ -92,10 +95,10 @@ class Launcher:
             match scaler.decide(queued, running, looked_at):
                 case Start(index):
                     if queued:
-                        log.info("work waits for %s: starting worker %d", queue, index)
+                        log.info("work waits for %s: starting worker %d", pool, index)
                     self._supervisor.start(self._command(pool, index))
                 case Stop(index):
-                    log.info("worker %d of %s is idle: stopping it", index, queue)
+                    log.info("worker %d of %s is idle: stopping it", index, pool)
                     self._supervisor.stop(worker_name(pool, self._settings.node, index))
 
         for index in range(bounds.least):
@@ -103,21 +106,19 @@ class Launcher:
         self._supervisor.run(tick)
 
     def launch_beat(self) -> None:
+        from tasks.benchmarks.catalogue import find  # all scenarios, which no other launcher needs
+
+        for scheduled in parse_schedule(self._settings.benchmarks):
+            find(scheduled.name)
         if not self._is_free("beat", 0):
             return
         self._supervisor.start(self._command("beat", 0))
         self._supervisor.run()
 
     def launch_flower(self) -> None:
-        settings = self._settings
-        # By variables, not arguments: `ps` shows arguments to everybody.
-        environment = {
-            "FLOWER_ADDRESS": settings.flower_host,
-            "FLOWER_PORT": str(settings.flower_port),
-            "FLOWER_READ_ONLY": "true",
-        }
-        if settings.flower_basic_auth:
-            environment["FLOWER_BASIC_AUTH"] = settings.flower_basic_auth
+        environment = flower_environment(self._settings)
+        if "FLOWER_BASIC_AUTH" in environment and not self._settings.flower_basic_auth:
+            log.info("Flower asks for the user and password in %s", self._settings.data_dir / AUTH_FILE)
         argv = (sys.executable, "-m", "celery", "-A", "workers.celery", "flower")
         self._supervisor.start(Command("flower", argv, environment))
         self._supervisor.run()
@@ -181,7 +182,7 @@ class Launcher:
 
 
 def run(settings: Settings, pool: str, slots: Sequence[int], supervisor: Supervisor) -> int:
-    supervisor.handle_signals(pass_on=[signal.SIGUSR1] if pool in ("device", "api", "cpu") else [])
+    supervisor.handle_signals(pass_on=[signal.SIGUSR1] if pool in ("device", *queues.SHARED) else [])
     if pool == "policies":  # they know nothing of Redis
         keep_policy_servers(settings, take_inventory(settings, os.environ).slots, supervisor)
         return max(supervisor.failed.values(), default=0)
@@ -194,11 +195,13 @@ def run(settings: Settings, pool: str, slots: Sequence[int], supervisor: Supervi
     launch: dict[str, Callable[[], None]] = {
         "device": lambda: launcher.launch_devices(slots),
         "api": lambda: launcher.launch_scaled(
-            "api", queues.API, Bounds(settings.api_workers_min, settings.api_workers_max, settings.scale_down_idle_s)
+            "api", Bounds(settings.api_workers_min, settings.api_workers_max, settings.scale_down_idle_s)
         ),
         "cpu": lambda: launcher.launch_scaled(
-            "cpu", queues.CPU, Bounds(settings.cpu_workers_min, settings.cpu_workers_max, settings.scale_down_idle_s)
+            "cpu", Bounds(settings.cpu_workers_min, settings.cpu_workers_max, settings.scale_down_idle_s)
         ),
+        # One at a time: two that measure would measure each other.
+        "benchmark": lambda: launcher.launch_scaled("benchmark", Bounds(0, 1, settings.scale_down_idle_s)),
         "beat": launcher.launch_beat,
         "flower": launcher.launch_flower,
     }
@@ -220,7 +223,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         print(error, file=sys.stderr)
         return EXIT_MISCONFIGURED
-    configure_logging(f"{arguments.pool}-launcher", settings.log_level)
+    configure_logging(f"{arguments.pool}-launcher", settings.log_level, form=settings.log_format)
     try:
         return run(settings, arguments.pool, arguments.slot, Supervisor(settings.stop_grace_s))
     except AssayError as error:

@@ -5,15 +5,17 @@
 
 import argparse
 import logging
+import multiprocessing
 import os
 import platform
 import signal
 import socket
 import sys
+import tempfile
 import warnings
 from collections.abc import Sequence
 from importlib import metadata
-from typing import Any
+from typing import Any, get_args
 from uuid import uuid4
 
 import billiard.pool
@@ -24,7 +26,7 @@ from celery.worker import state as worker_state
 
 from config.logging import configure_logging
 from config.profiles import Profiles, load_profiles, read_key
-from config.queues import API, CPU, Slot, queue_for
+from config.queues import SHARED, Slot, queue_for
 from config.settings import Settings, SettingsError, load_settings
 from tasks.app import AssayCelery, create_celery
 from tasks.connections import connect, wait_for_redis
@@ -32,9 +34,11 @@ from tasks.errors import Permanent, WorkerNameTaken
 from tasks.jobs.core import JobCore, create_core
 from tasks.registry import Pool, Registry, Worker
 from workers.alarm import Alarm
+from workers.consumer import Consumer
 from workers.presence import Presence
 from workers.process_runtime import ProcessRuntime
 from workers.supervision import EXIT_CHILD_DIED, EXIT_MISCONFIGURED, EXIT_NAME_TAKEN
+from workers.telemetry import Telemetry
 from workers.watch import Watch
 
 log = logging.getLogger("workers.main")
@@ -52,8 +56,8 @@ def worker_name(pool: Pool, node: str, index: int) -> str:
 
 def describe(settings: Settings, pool: Pool, index: int, launcher: str) -> Worker:
     """This process as the registry will show it."""
-    queues = {"device": (queue_for(Slot(settings.node, index)),), "api": (API,), "cpu": (CPU,), "beat": ()}[pool]
-    concurrency = {"device": 1, "api": settings.api_threads, "cpu": 1, "beat": 0}[pool]
+    queues = (queue_for(Slot(settings.node, index)),) if pool == "device" else (pool,) if pool in SHARED else ()
+    concurrency = {"api": settings.api_threads, "beat": 0}.get(pool, 1)
     return Worker(
         name=worker_name(pool, settings.node, index),
         pool=pool,
@@ -92,6 +96,7 @@ def run_worker(app: AssayCelery, worker: Worker, presence: Presence, core: JobCo
         hostname=f"{worker.name}@{worker.node}",
         pool_cls="threads" if worker.pool == "api" else "prefork",
         concurrency=worker.concurrency,
+        consumer_cls=Consumer,
         loglevel=core.settings.log_level,
         quiet=True,
         # Workers meet in the registry; Celery's own acquaintance costs a second at start and messages ever after.
@@ -115,6 +120,10 @@ def run_worker(app: AssayCelery, worker: Worker, presence: Presence, core: JobCo
     # A child that ends waits, 30 s by default, for its parent to have read its last result, which the parent may have
     # stopped doing. Nothing of ours is in there; the ledger has it.
     billiard.pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT = 10  # of 0.1 s
+
+    # Celery's pool maps a file that has no name any more once it is open. The folder made for it would be removed by an
+    # orderly end only, and so be left by every worker that is killed, or starts anew.
+    multiprocessing.current_process()._config["tempdir"] = tempfile.gettempdir()  # type: ignore[attr-defined]
 
     watch = Watch(
         recovery,
@@ -144,7 +153,7 @@ def run_beat(app: AssayCelery, settings: Settings, presence: Presence) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m workers.main", description=__doc__)
-    parser.add_argument("pool", choices=("device", "api", "cpu", "beat"))
+    parser.add_argument("pool", choices=get_args(Pool))
     parser.add_argument("--index", type=int, default=0, help="slot of a device worker; number of another")
     parser.add_argument("--launcher", default="", help="id of the launcher that started this")
     parser.add_argument("--policy", action="append", default=[], metavar="URL", help="a policy server of this slot")
@@ -156,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return EXIT_MISCONFIGURED
     worker = describe(settings, arguments.pool, arguments.index, arguments.launcher or uuid4().hex)
-    configure_logging(worker.name, settings.log_level)
+    configure_logging(worker.name, settings.log_level, form=settings.log_format)
     # Celery warns root because pickled messages could carry code; ours are JSON.
     warnings.simplefilter("ignore", SecurityWarning)
     # It announces, at every lost connection, a default that we have set.
@@ -165,6 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signals.setup_logging.connect(lambda **_: None, weak=False)
 
     registry = Registry(connect(settings.redis_url), settings.heartbeat_ttl_s)
+    telemetry = Telemetry(worker, settings.heartbeat_s)
     presence = Presence(
         registry,
         worker,
@@ -172,6 +182,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings.heartbeat_s,
         settings.stop_grace_s,
         reserved,
+        telemetry.upon,
     )
     try:
         if not _wait_for_redis(settings):
@@ -195,10 +206,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         runtime.prepare()
     signals.worker_process_init.connect(lambda **_: runtime.prepare(), weak=False)  # sent in prefork children
     signals.worker_process_shutdown.connect(lambda **_: runtime.close(), weak=False)
+    telemetry.start()
     presence.start()
     try:
         return run_beat(app, settings, presence) if worker.pool == "beat" else run_worker(app, worker, presence, core)
     finally:
+        telemetry.stop()
         presence.leave()
         runtime.close()  # in a prefork parent there is nothing: its child ends with the system's help
 

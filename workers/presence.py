@@ -29,12 +29,15 @@ class Presence:
         interval_s: float,
         orphan_grace_s: float,
         active: Callable[[], int] = lambda: 0,
+        measured: Callable[[Worker], Worker] = lambda worker: worker,
     ) -> None:
+        """`measured` adds to the record what the worker takes of its host."""
         self._registry = registry
         self._worker = worker
         self._url = url
         self._interval_s = interval_s
         self._active = active
+        self._measured = measured
         self._parent = os.getppid()
         self._orphan_grace_s = orphan_grace_s
         self._orphan_since: float | None = None
@@ -85,7 +88,8 @@ class Presence:
             self._end_if_orphaned()
             try:
                 with explained(self._url):
-                    self._registry.announce(replace(self._worker, state=self._state, active=self._active()))
+                    now = replace(self._worker, state=self._state, active=self._active())
+                    self._registry.announce(self._measured(now))
                 if said:
                     log.info("heartbeat is back")
                 said = ""

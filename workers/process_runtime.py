@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 
 from config.profiles import Profiles
 from tasks.apis.call import Ask
+from tasks.benchmarks.model import Bench
 from tasks.episodes.model import Episodes
 from tasks.inference.engine import Engine
 from tasks.jobs.core import JobCore
@@ -22,6 +23,7 @@ from tasks.registry import MODELS_TOLD_S, Worker
 from workers.loop import Loop
 
 if TYPE_CHECKING:
+    from tasks.benchmarks.runs import Runs
     from workers.api_calls import ApiCalls
     from workers.engines.engine import TransformersEngine
     from workers.engines.residents import Holdings
@@ -97,6 +99,20 @@ class ProcessRuntime:
 
                 self._policies = Policies(self._core, self._worker, self._policy_urls)
             return self._policies.runner
+
+    @property
+    def bench(self) -> Bench | None:
+        if self._worker.pool != "benchmark":
+            return None
+        from tasks.benchmarks.bench import Bench as CoreBench  # all scenarios, which few processes need
+
+        return CoreBench(self._core)
+
+    @property
+    def runs(self) -> "Runs":
+        from tasks.benchmarks.runs import Runs
+
+        return Runs(self._core, self._profiles)
 
     @property
     def ask(self) -> Ask:

@@ -291,7 +291,7 @@ def main() -> int:
         return one_command.main(sys.argv[2:])
     try:
         settings = load_settings()
-        configure_logging("up", settings.log_level)
+        configure_logging("up", settings.log_level, form=settings.log_format)
         return up(settings, Path("Procfile"))
     except (SettingsError, AssayError, RedisServerMissing) as error:
         print(error, file=sys.stderr)

@@ -1,7 +1,10 @@
 """The launcher's real processes: pinned, restarted, scaled, one per slot."""
 
+import json
 import os
 import signal
+import urllib.request
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,9 +16,11 @@ from config.settings import Settings
 from tasks.app import AssayCelery, create_celery
 from tasks.probe import ask
 from tasks.registry import Registry, Worker
-from tests import fake_nvidia_smi
+from tests import fake_nvidia_smi, fake_pynvml
 from tests.programs import Program, is_alive, wait_until
 from tests.redis_server import RedisServer
+from workers.embedded_redis import free_port
+from workers.flower import TASKS
 from workers.supervision import EXIT_MISCONFIGURED, EXIT_NAME_TAKEN
 
 Run = Callable[..., Program]
@@ -48,6 +53,7 @@ def test_eight_gpus_are_divided_among_four_workers_and_each_sees_its_own(
     launcher = run(
         "python", "-m", "workers.launch", "device",
         ASSAY_REDIS_URL=redis_url, ASSAY_NODE="node1", ASSAY_SLOTS="4", PATH=path,
+        PYTHONPATH=fake_pynvml.install(tmp_path / "modules"),
     )  # fmt: skip
     workers = wait_for_ready(registry, "device", 4)
     pairs = ["0,1", "2,3", "4,5", "6,7"]
@@ -60,6 +66,12 @@ def test_eight_gpus_are_divided_among_four_workers_and_each_sees_its_own(
         assert answer["worker"] == queue
         assert answer["environment"]["CUDA_VISIBLE_DEVICES"] == pair, "the child that does the work sees it too"
         assert answer["pid"] != workers[slot].pid == answer["parent_pid"], "prefork: the parent does no work"
+
+    def told() -> list[Worker]:
+        return [each for each in registry.workers() if each.gpus and each.memory_mb and each.cpu_s and each.busy_s]
+
+    wait_until(lambda: len(told()) == 4, "every worker tells what it takes, and that it was busy with the probe")
+    assert [[gpu.uuid for gpu in each.gpus] for each in told()][1] == ["GPU-0002-fake", "GPU-0003-fake"]
     assert launcher.stop() == 0
     assert registry.workers() == [], "workers sign off"
 
@@ -95,6 +107,18 @@ def test_a_killed_worker_comes_back_as_a_new_incarnation(run: Run, redis_url: st
     launcher.wait_for("gpu.node1.1 died with signal SIGKILL; starting it again in 0.5 s")
     wait_until(lambda: not any(map(is_alive, children)), "the dead worker's child is gone")
     assert launcher.stop() == 0
+
+
+def test_a_killed_worker_leaves_no_folder_for_temporary_files(
+    run: Run, redis_url: str, registry: Registry, tmp_path: Path
+) -> None:
+    (folder := tmp_path / "temporary").mkdir()
+    launcher = run("python", "-m", "workers.launch", "cpu", ASSAY_REDIS_URL=redis_url, TMPDIR=str(folder))
+    (first,) = wait_for_ready(registry, "cpu", 1)
+    psutil.Process(first.pid).kill()
+    wait_until(lambda: [each.pid for each in ready(registry, "cpu")] not in ([], [first.pid]), "it was started anew")
+    assert launcher.stop() == 0
+    assert list(folder.iterdir()) == []
 
 
 def test_a_slot_that_does_not_exist_is_named(run: Run, redis_url: str) -> None:
@@ -260,3 +284,35 @@ def test_interactive_work_goes_first(run: Run, redis_url: str, app: AssayCelery,
                 if len(seen) == 3:
                     break
     assert seen == ["fast-lane", "middle", "slow-lane"]
+
+
+def test_flower_remembers_the_last_tasks_only(run: Run, redis_url: str, app: AssayCelery) -> None:
+    port, login = free_port(), "who:secret"
+    run(
+        "python", "-m", "workers.launch", "flower",
+        ASSAY_REDIS_URL=redis_url, ASSAY_FLOWER_PORT=str(port), ASSAY_FLOWER_BASIC_AUTH=login,
+    )  # fmt: skip
+
+    def remembered() -> set[str]:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/api/tasks")
+        request.add_header("Authorization", f"Basic {b64encode(login.encode()).decode()}")
+        try:
+            with urllib.request.urlopen(request, timeout=30) as reply:
+                return set(json.loads(reply.read()))
+        except OSError:
+            return set()
+
+    def tell(task: str) -> None:
+        dispatcher.send("task-received", uuid=task, name="assay.chunk")
+
+    with app.events.default_dispatcher(hostname="gpu.node1.0@node1") as dispatcher:  # type: ignore[attr-defined]
+
+        def is_listening() -> bool:
+            tell("first")
+            return "first" in remembered()
+
+        wait_until(is_listening, "Flower listens")
+        for number in range(TASKS):
+            tell(f"task-{number}")
+        wait_until(lambda: f"task-{TASKS - 1}" in remembered(), "it was told of all of them")
+    assert "first" not in remembered()

@@ -47,9 +47,22 @@ def test_every_service_restarts_and_has_a_health_check() -> None:
         assert service["healthcheck"]["test"][0] == "CMD", name
 
 
-def test_only_the_api_and_flower_are_published_and_only_on_loopback() -> None:
+def test_only_what_people_look_at_is_published_and_only_on_loopback() -> None:
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
-    assert published == {"web": ["127.0.0.1:6006:6006"], "flower": ["127.0.0.1:5555:5555"]}
+    ports = {"web": 6006, "flower": 5555, "prometheus": 9090, "grafana": 3000}
+    assert published == {name: [f"127.0.0.1:{port}:{port}"] for name, port in ports.items()}
+    assert all(SERVICES[name]["profiles"] == ["monitoring"] for name in ("prometheus", "grafana"))
+
+
+def test_what_monitoring_mounts_is_there_and_has_the_paths_that_its_files_name() -> None:
+    provider = yaml.safe_load((ROOT / "monitoring/grafana/provisioning/dashboards/assay.yml").read_text())
+    mounts = [volume.split(":") for volume in SERVICES["grafana"]["volumes"]]
+    own = {place: ROOT / source for source, place, *_ in mounts if source.startswith("./")}
+    assert list(own[provider["providers"][0]["options"]["path"]].glob("*.json"))
+    assert (ROOT / "monitoring/prometheus.yml").exists()
+    assert "./monitoring:/etc/prometheus:ro" in SERVICES["prometheus"]["volumes"]
+    assert "credentials_file: /run/secrets/metrics_token" in (ROOT / "monitoring/prometheus.yml").read_text()
+    assert SERVICES["prometheus"]["secrets"] == ["metrics_token"]
 
 
 def test_the_gpu_profile_reserves_the_devices() -> None:
@@ -93,7 +106,7 @@ def test_composes_redis_commands_run(
         assert {key: client.config_get(key)[key] for key in wanted} == wanted
 
 
-@pytest.mark.parametrize("name", ["web", "device", "api", "cpu", "beat", "judge", "policies", "flower"])
+@pytest.mark.parametrize("name", ["web", "device", "api", "cpu", "benchmark", "beat", "judge", "policies", "flower"])
 def test_composes_commands_and_health_checks_run(
     run: Callable[..., Program], name: str, redis_server: RedisServer, tmp_path: Path
 ) -> None:

@@ -52,6 +52,7 @@ FAULTS = {f"{name} of {profile}": fault for profile in SECRETS for name, fault i
 PAGES = (
     "/v1/profiles", "/v1/profiles/main", "/v1/jobs", "/v1/jobs/{job}", "/v1/jobs/{job}/results",
     "/v1/jobs/{job}/events", "/v1/cache/explain?job={job}&index=0", "/v1/workers", "/v1/queues", "/ready", "/",
+    "/metrics", "/v1/devices",
 )  # fmt: skip
 WATCHER = "watcher:of-the-workers"
 FLOWER = ("/api/tasks", "/api/workers", "/tasks", "/workers", "/metrics")

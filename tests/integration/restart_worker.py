@@ -1,4 +1,4 @@
-"""A worker with the real configuration and one long task, for the test of a Redis restart."""
+"""A worker with the real configuration and consumer, and one long task, for the test of a Redis restart."""
 
 import sys
 import time
@@ -8,6 +8,7 @@ from redis.exceptions import RedisError
 from config.settings import load_settings
 from tasks.app import create_celery
 from tasks.connections import connect
+from workers.consumer import Consumer
 
 settings = load_settings()
 app = create_celery(settings, ["cpu"])
@@ -28,4 +29,6 @@ def long(key: str) -> None:
 
 
 if __name__ == "__main__":
-    app.Worker(pool_cls=sys.argv[1], concurrency=2, hostname="restart@test", loglevel="INFO").start()
+    app.Worker(
+        pool_cls=sys.argv[1], concurrency=2, hostname="restart@test", loglevel="INFO", consumer_cls=Consumer
+    ).start()

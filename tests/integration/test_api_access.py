@@ -63,6 +63,8 @@ def test_only_health_and_readiness_are_open_to_all(guarded: Api) -> None:
 def test_a_browser_gives_the_token_as_a_password(guarded: Api, secret: str) -> None:
     asked = guarded.client.get("/", headers={"Accept": "text/html,*/*;q=0.8"})
     assert asked.headers["WWW-Authenticate"].startswith("Basic")
+    part = guarded.client.get("/static/dashboard/style.css", headers={"Accept": "text/css,*/*;q=0.1"})
+    assert [line.split()[0] for line in part.headers.getlist("WWW-Authenticate")] == ["Bearer", "Basic"]
     given = base64.b64encode(f"me:{secret}".encode()).decode()
     assert guarded.client.get("/", headers={"Authorization": f"Basic {given}"}).status_code == 200
 

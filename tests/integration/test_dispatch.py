@@ -67,6 +67,27 @@ def test_filling_twice_adds_nothing(fleet: Fleet, state: Redis) -> None:
     assert state.zrange(keys.dispatched("gpu.node1.0"), 0, -1) == before
 
 
+def test_a_job_gets_no_more_device_slots_than_it_may_have(fleet: Fleet, state: Redis) -> None:
+    hands = [fleet.hire(index=index) for index in range(3)]
+    job = fleet.submit(*items(300), spec={"cost_s": 0.02, "batch_items": 5}, slots=2)
+    assert state.zcard(keys.dispatched("gpu.node1.0")) > 0
+    assert state.zcard(keys.dispatched("gpu.node1.1")) > 0
+    assert state.zcard(keys.dispatched("gpu.node1.2")) == 0
+    hands[0].take()  # now the third could take over what waits behind it
+    assert hands[2].take() == []
+    everybody = fleet.submit(*items(300), spec={"cost_s": 0.02, "batch_items": 5})
+    assert {chunk.job for chunk in hands[2].take()} == {everybody}
+    assert fleet.job(job).state == "running"
+
+
+def test_slots_that_are_held_back_do_not_count_among_those_of_a_job(fleet: Fleet, state: Redis) -> None:
+    for index in range(2):
+        fleet.hire(index=index)
+    fleet.core.pause_queue("gpu.node1.0")
+    fleet.submit(*items(300), spec={"cost_s": 0.02, "batch_items": 5}, slots=1)
+    assert state.zcard(keys.dispatched("gpu.node1.1")) > 0
+
+
 def test_an_interactive_job_is_not_stuck_behind_a_large_one(fleet: Fleet) -> None:
     hand = fleet.hire()
     large = fleet.submit(*items(5000), spec={"cost_s": 0.01, "batch_items": 10}, priority="bulk")

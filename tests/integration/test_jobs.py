@@ -251,7 +251,7 @@ def test_a_wrong_field_is_named_and_nothing_is_stored(fleet: Fleet, body: dict[s
 
 def test_an_unknown_kind_is_named(fleet: Fleet) -> None:
     with pytest.raises(
-        UnknownKind, match="There is no job kind 'alchemy'; kinds are inference, judge, rollout, score, simulated"
+        UnknownKind, match="There is no job kind 'alchemy'; kinds are benchmark, inference, judge, rollout, score, sim"
     ):
         fleet.core.door.submit(JobRequest(kind="alchemy", items=[{}]))
 
@@ -423,6 +423,6 @@ def test_an_expired_job_leaves_nothing_behind(fleet: Fleet, state: Any) -> None:
     fleet.tick()
     fleet.tick()  # files, had there been any, go with the next one
     left = {key for key in state.keys("assay:*") if not key.startswith(("assay:cache:", "assay:worker"))} - before
-    assert left <= {keys.queues(), keys.sequence(), keys.tick(), keys.tick_lock()}
+    assert left <= {keys.queues(), keys.sequence(), keys.tick(), keys.tick_lock(), keys.totals(), keys.happened()}
     with pytest.raises(UnknownJob):
         fleet.job(job)

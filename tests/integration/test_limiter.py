@@ -240,7 +240,7 @@ class Pace:
         asked: dict[str, Any] = {
             "limits": self._limits, "held": self.held, "ok": 0, "failed": 0, "limited": 0, "settled": [], "spent": [],
             "retry_after_s": ended.retry_after_s if ended else 0, "reason": ended.reason if ended else "",
-            "wants": [[2, "j", wants, 1]] if wants else [],
+            "latency": [], "wants": [[2, "j", wants, 1]] if wants else [],
         }  # fmt: skip
         if ended:
             asked |= {"ok": ended.ok * times, "failed": ended.failed * times, "limited": ended.limited * times}

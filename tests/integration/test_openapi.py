@@ -18,6 +18,8 @@ CONFIG = SchemathesisConfig.from_dict(
     {
         "seed": 1,
         "generation": {"max-examples": 25, "deterministic": True, "database": "none"},
+        # It would guess which answers lead to which requests, from names alike by chance, and take as long as all else.
+        "phases": {"stateful": {"enabled": False}},
         # Whether a kind, a spec or an item is known, no schema says: data that is right for it may be refused.
         "checks": {"positive_data_acceptance": {"enabled": False}},
     }
@@ -35,7 +37,7 @@ def test_every_route_is_described_and_nothing_else(api: Api, document: dict[str,
         (re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule), method.lower())
         for rule in api.app.url_map.iter_rules()
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
-        if rule.endpoint not in openapi.UNLISTED
+        if rule.endpoint.partition(".")[0] not in openapi.UNLISTED
     }
     assert {(path, method) for path, operations in document["paths"].items() for method in operations} == routes
 

@@ -5,11 +5,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from redis.exceptions import ResponseError
+from redis import Redis
+from redis.exceptions import ConnectionError, ResponseError
 
+from config import keys
 from config.settings import Settings
 from tasks.connections import connect, explained
+from tasks.jobs.ledger import Ledger
+from tasks.jobs.payloads import BLOCK_ITEMS, Payloads
+from tasks.jobs.storage import Storage
+from tasks.jobs.upload import Upload, as_lines
 from tests.conftest import NOWHERE
+from tests.cut_connection import cut_after
 from tests.programs import Program, wait_until
 from tests.redis_server import RedisServer
 from web.app import create_app
@@ -81,3 +88,31 @@ def test_a_state_redis_that_evicts_is_warned_of(run: Callable[..., Program], tmp
     with RedisServer(tmp_path / "redis", "cache") as server:
         launcher = run("python", "-m", "workers.launch", "beat", ASSAY_REDIS_URL=server.url)
         launcher.wait_for("holds Assay's state but evicts keys")
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_what_is_written_ahead_of_a_job_lapses_wherever_its_writer_dies(
+    redis_url: str, state: Redis, tmp_path: Path, is_large: bool
+) -> None:
+    storage = Storage(tmp_path.as_uri())
+    items = [{"x": number} for number in range(2 * BLOCK_ITEMS + 1)]
+
+    def write(client: Redis) -> None:
+        if is_large:
+            Upload(client, storage, Ledger(client), "job").write(as_lines(items), is_grouped=False)
+        else:
+            Payloads(client, storage).write("job", items)
+
+    for number in range(0, 20_000, 61):
+        with cut_after(redis_url, number) as client:
+            try:
+                write(client)
+            except ConnectionError:
+                pass
+            else:
+                break  # all of it went through
+        left = [key for key in state.keys("*") if state.ttl(key) == -1]
+        assert set(left) <= {keys.staging()}, f"cut after {number} bytes"
+    else:
+        pytest.fail("it takes more bytes than were let through")
+    assert state.keys(keys.job("*"))

@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from config.settings import Settings
 from tasks.app import create_celery
+from tasks.probe import ask
+from tasks.registry import Registry
 from tests.programs import Program, wait_until
 from tests.redis_server import RedisServer
 
@@ -28,3 +31,25 @@ def test_a_worker_with_a_task_in_flight_survives_a_redis_restart(
             app.publish("test.long", "cpu", "normal", key="second")
             wait_until(lambda: state.get("second:ended"), "the worker takes new work")
         assert worker.stop() == 0
+
+
+def test_a_worker_keeps_no_connection_to_a_redis_that_went_away(run: Callable[..., Program], tmp_path: Path) -> None:
+    """One socket for each restart, and all of kombu's objects around it, would be left until the worker ends."""
+    with RedisServer(tmp_path / "redis") as server, server.client() as state:
+        launcher = run("python", "-m", "workers.launch", "cpu", ASSAY_REDIS_URL=server.url)
+        registry = Registry(state, lifetime_s=6)
+        (worker,) = wait_until(lambda: [each for each in registry.workers() if each.state == "ready"], "it is there")  # type: ignore[misc]  # a list
+
+        def dead_connections() -> int:
+            return sum(each.status == psutil.CONN_CLOSE_WAIT for each in psutil.Process(worker.pid).net_connections())
+
+        with create_celery(Settings(redis_url=server.url)) as app:
+            for _ in range(4):
+                server.stop()
+                server.start()
+                assert ask(app, state, "cpu", timeout_s=60), "the worker takes new work"
+        assert psutil.Process(worker.pid).is_running(), "the same one"
+        wait_until(
+            lambda: dead_connections() < 2, "it lets go of dead connections"
+        )  # an idle one may come back to life
+        assert launcher.stop() == 0

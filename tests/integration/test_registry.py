@@ -8,7 +8,7 @@ from redis import Redis
 
 from config import keys
 from tasks.errors import WorkerNameTaken
-from tasks.registry import Registry, Worker
+from tasks.registry import Gpu, Registry, Worker
 from tests.programs import wait_until
 
 WORKER = Worker(
@@ -26,6 +26,10 @@ WORKER = Worker(
     models=("smollm2",),
     state="ready",
     active=1,
+    memory_mb=700,
+    cpu_s=3.25,
+    busy_s=2.5,
+    gpus=(Gpu("0", "GPU-a", 0.5, 1000, 16000), Gpu("1", "MIG-b", None, 0, 8000)),
 )
 
 

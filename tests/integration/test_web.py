@@ -39,12 +39,12 @@ def test_ready_when_every_pool_has_a_worker(client: FlaskClient, state: Redis) -
     assert client.get("/ready").json == {"ready": True, "missing": [], "notes": [DEVELOPMENT_NOTE]}
 
 
-def test_page_and_readiness_say_that_judgements_mean_nothing_while_no_api_is_configured(settings: Settings) -> None:
-    said = "Judging uses the development API: scores mean nothing."
-    assert said in create_app(settings).test_client().get("/").text
+def test_overview_and_readiness_say_that_judgements_mean_nothing_while_no_api_is_configured(settings: Settings) -> None:
+    assert create_app(settings).test_client().get("/v1/overview").json["notes"] == [DEVELOPMENT_NOTE]
     (settings.data_dir / "profiles.toml").write_text("")
     configured = create_app(settings.model_copy(update={"profiles_file": settings.data_dir / "profiles.toml"}))
-    assert said not in configured.test_client().get("/").text
+    assert configured.test_client().get("/v1/overview").json["notes"] == []
+    assert configured.test_client().get("/submit").status_code == 200, "without any profile, too"
     assert configured.test_client().get("/ready").json["notes"] == []
 
 
@@ -55,6 +55,7 @@ def test_workers_devices_and_queues_are_shown(client: FlaskClient, state: Redis)
     assert (device["queue"], device["devices"], device["busy"]) == ("gpu.node1.0", ["0", "1"], True)
     assert client.get("/v1/queues").json["queues"] == [
         {"queue": "api", "waiting": 0, "workers": [], "mode": "open"},
+        {"queue": "benchmark", "waiting": 0, "workers": [], "mode": "open"},
         {"queue": "cpu", "waiting": 0, "workers": [], "mode": "open"},
         {"queue": "gpu.node1.0", "waiting": 0, "workers": ["gpu.node1.0"], "mode": "open"},
     ]
@@ -88,12 +89,21 @@ def test_a_queue_that_is_not_there_is_404(client: FlaskClient, state: Redis, que
     assert list(state.scan_iter("assay:queue:*")) == []
 
 
-def test_the_page_lists_workers_and_escapes_them(client: FlaskClient, state: Redis) -> None:
-    assert "No worker is running" in client.get("/").text
-    announce(state, "gpu.node1.0", "device", queues=("gpu.node1.0",), devices=("<script>",))
-    page = client.get("/").text
-    assert "gpu.node1.0" in page
-    assert "&lt;script&gt;" in page
+@pytest.mark.parametrize(
+    ("flower_host", "asked", "link"),
+    [
+        ("127.0.0.1", "localhost:6006", "http://127.0.0.1:5555/"),
+        ("0.0.0.0", "127.0.0.1:6006", "http://127.0.0.1:5555/"),
+        ("::1", "[::1]:6006", "http://[::1]:5555/"),
+        ("0.0.0.0", "[::1]", "http://[::1]:5555/"),
+    ],
+)
+def test_the_page_links_flower_where_its_reader_finds_it(
+    settings: Settings, flower_host: str, asked: str, link: str
+) -> None:
+    update = {"flower_host": flower_host, "flower_basic_auth": "a:b"}
+    client = create_app(settings.model_copy(update=update)).test_client()
+    assert f'href="{link}"' in client.get("/", headers={"Host": asked}).text
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nope", 404), ("POST", "/health", 405)])
@@ -110,7 +120,7 @@ def test_errors_are_problem_documents(client: FlaskClient, method: str, path: st
         ("GET", "/v1/workers"),
         ("GET", "/v1/devices"),
         ("GET", "/v1/queues"),
-        ("GET", "/"),
+        ("GET", "/v1/overview"),
         ("GET", "/v1/jobs"),
         ("POST", "/v1/jobs"),
         ("GET", f"/v1/jobs/{'0' * 32}"),

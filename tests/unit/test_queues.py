@@ -19,7 +19,7 @@ def test_shared_queues_have_no_slot() -> None:
     "name", ["gpu", "gpu.node1", "gpu.node1.x", "gpu.a.b.1", "gpu.node1.01", "celery", "API", "", "api "]
 )
 def test_an_unknown_queue_is_refused_with_a_sentence(name: str) -> None:
-    with pytest.raises(UnknownQueue, match="queues are api, cpu and gpu"):
+    with pytest.raises(UnknownQueue, match="queues are api, cpu, benchmark and gpu"):
         declare(name, "redis://")
 
 

@@ -27,7 +27,7 @@ def main() -> int:
     try:
         settings = load_settings()
         arguments = _parser(settings.development_api_port).parse_args()
-        configure_logging("judge", settings.log_level)
+        configure_logging("judge", settings.log_level, form=settings.log_format)
         if arguments.check:
             return _check(arguments.port)
         if arguments.host not in LOOPBACK:

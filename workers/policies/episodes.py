@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
+from config.logging import carried
 from tasks.episodes.model import Done, Episode, EpisodeSpec, More
 from tasks.errors import AssayError, NoLongerWanted, PolicyUnavailable
 from workers.environments.simulators import Simulators
@@ -113,7 +114,7 @@ class _Run:
                 self._results.put((number, error))
                 raise
 
-        threading.Thread(target=episode, name=f"episode {number}", daemon=True).start()
+        threading.Thread(target=carried(episode), name=f"episode {number}", daemon=True).start()
 
     def results(self, timeout_s: float) -> Iterator[tuple[int, Episode | AssayError]]:
         """Those that are there, waiting for the first at most so long."""

@@ -1,0 +1,224 @@
+"""A system of its own, as `make up` starts it, and its processes by the parts they play."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from redis import Redis
+from redis.exceptions import RedisError
+
+from workers.development_api.handle import Handle
+from workers.embedded_redis import free_port
+
+ROOT = Path(__file__).parent.parent.parent
+#: Seconds the system may take to be ready, and to stop.
+READY_S, STOP_S = 180.0, 90.0
+NODE = "soak"
+SLOTS = 3
+#: Seconds an ended job is kept, so that jobs expire while others run; idempotency keys and cached answers likewise.
+JOB_TTL_S, KEY_TTL_S, CACHE_TTL_S = 60, 150, 60
+#: Items above which a job is kept in files.
+STORED_ITEMS = 1000
+MODEL = "tiny"
+REDIS = "redis-server"
+#: Seconds a killed process of a stopped system may take to be gone.
+GONE_S = 15.0
+
+_WRITE_MODEL = """
+import sys
+from pathlib import Path
+from addition import pretrain, write
+write(pretrain(60, 1, most_steps=100), Path(sys.argv[1]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One process and the part it plays: `device 1`, `device 1 child`, `web`, ..."""
+
+    role: str
+    process: psutil.Process
+
+    @property
+    def life(self) -> str:
+        """Which start of this part it is."""
+        return f"{self.role} #{self.process.pid}"
+
+
+class System:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data, self.log = folder / "data", folder / "up.log"
+        self.storage, self.temporary = self.data / "storage", folder / "tmp"
+        self.port, api_port = free_port(), free_port()
+        self.url, self.api = f"http://127.0.0.1:{self.port}", Handle(f"http://127.0.0.1:{api_port}")
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("ASSAY_")} | {
+            "ASSAY_PORT": str(self.port),
+            "ASSAY_FLOWER_PORT": str(free_port()),
+            "ASSAY_DEVELOPMENT_API_PORT": str(api_port),
+            "ASSAY_POLICY_PORT": str(_free_ports(SLOTS)),
+            "ASSAY_NODE": NODE,
+            "ASSAY_SLOTS": f"cpu:{SLOTS}",
+            "ASSAY_WEB_PROCESSES": "2",
+            "ASSAY_WEB_THREADS": "64",
+            "ASSAY_SCALE_DOWN_IDLE_S": "15",
+            "ASSAY_STOP_GRACE_S": "15",
+            "ASSAY_JOB_TTL_S": str(JOB_TTL_S),
+            "ASSAY_IDEMPOTENCY_TTL_S": str(KEY_TTL_S),
+            "ASSAY_CACHE_TTL_S": str(CACHE_TTL_S),
+            "ASSAY_STORED_ITEMS": str(STORED_ITEMS),
+            "ASSAY_POLICY_SILENT_S": "5",
+            "ASSAY_POLICY_REPLY_S": "10",
+            "ASSAY_POLICY_WAIT_S": "60",
+            "ASSAY_POLICY_EPISODES": "2",
+            "ASSAY_EMBEDDED_CACHE_MB": "32",
+            "ASSAY_DATA_DIR": str(self.data),
+            "TMPDIR": str(self.temporary),
+            "PYTHONUNBUFFERED": "1",
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        self._seen: dict[int, psutil.Process] = {}
+        self._names: dict[psutil.Process, str] = {}
+        self.state: Redis
+        self.cache: Redis
+
+    def start(self) -> None:
+        """Returns when everything answers."""
+        self.temporary.mkdir(parents=True)
+        paths = os.environ | {"PYTHONPATH": str(ROOT / "examples"), "TMPDIR": str(self.folder)}
+        argv = [sys.executable, "-W", "ignore", "-c", _WRITE_MODEL, str(self.data / "models" / MODEL)]
+        subprocess.run(argv, env=paths, check=True, capture_output=True)
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "workers.up"], cwd=ROOT, env=self.environment, stdout=log,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        deadline = time.monotonic() + READY_S
+        while b"Assay is up" not in self.log.read_bytes():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"The system did not start; {self.log} says why.")
+            time.sleep(0.2)
+        told = dict(line.removeprefix("export ").split("=", 1) for line in (self.data / "env").read_text().splitlines())
+        self.state, self.cache = (
+            Redis.from_url(told[f"ASSAY_{name}_URL"], decode_responses=True) for name in ("REDIS", "CACHE")
+        )
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def parts(self) -> list[Part]:
+        """All processes there are now."""
+        if not self.is_running:
+            return []
+        assert self._process
+        top = psutil.Process(self._process.pid)
+        found = [Part("up", top)]
+        for process in top.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    self._seen[process.pid] = process
+                    found.append(Part(self._role(process), process))
+        return found
+
+    def _role(self, process: psutil.Process) -> str:
+        """By what it was started as; a process that is not what it will be yet is named anew at the next look."""
+        if name := self._names.get(process):
+            return name
+        own, above = process.cmdline(), (process.parent() or process).cmdline()
+        name = role_of(own, above)
+        if name == REDIS:  # whose title has no place for its folder
+            name = Path(process.cwd()).name
+        if time.time() - process.create_time() > 2:
+            self._names[process] = name
+        return name
+
+    def stop(self) -> list[str]:
+        """Stop it as Ctrl-C does; what is still there afterwards, and is killed now."""
+        if self._process is None:
+            return []
+        self.parts()
+        left = []
+        if self.is_running:
+            self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            left.append(f"up did not stop within {STOP_S:.0f} s")
+            self._process.kill()
+            self._process.wait()
+        deadline = time.monotonic() + GONE_S
+        while (alive := self._alive()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for process in alive:
+            with suppress(psutil.NoSuchProcess):
+                left.append(f"{process.pid}: {' '.join(process.cmdline())[:200]}")
+                process.kill()
+        return left
+
+    def _alive(self) -> list[psutil.Process]:
+        found = []
+        for process in self._seen.values():
+            with suppress(psutil.NoSuchProcess):
+                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+
+def role_of(own: list[str], above: list[str]) -> str:
+    """By the command lines of a process and of its parent."""
+    line, parent = " ".join(own), " ".join(above)
+    if "redis-server" in line:
+        return REDIS
+    if "workers.main" in line:
+        at = own.index("workers.main")
+        name = f"{own[at + 1]} {own[own.index('--index') + 1]}"
+        return f"{name} child" if "workers.main" in parent else name
+    if "workers.launch" in line:
+        return f"launcher {own[own.index('workers.launch') + 1]}"
+    if "gunicorn" in line:
+        return "web" if "gunicorn" in parent else "gunicorn"
+    for mark, name in (
+        ("workers.development_api", "development API"),
+        ("workers.development_policy", f"policy server {own[-1]}"),
+        ("workers.environments", "simulator"),
+        ("tasks.scoring.isolated", "scorer"),
+        ("flower", "flower"),
+        ("workers.up", "up"),
+    ):
+        if mark in line:
+            return name
+    return line[:60] or "(nameless)"
+
+
+def _free_ports(number: int) -> int:
+    """The first of so many free ports in a row."""
+    for _ in range(100):
+        first = free_port()
+        if first + number < 65_000 and all(_is_free(port) for port in range(first, first + number)):
+            return first
+    raise RuntimeError(f"There are no {number} free ports in a row.")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+@contextmanager
+def patient() -> Iterator[None]:
+    """Redis may be away: it is asked again later."""
+    with suppress(RedisError, OSError):
+        yield

@@ -1,0 +1,185 @@
+"""The soak's books: whatever does not balance is found. A soak that finds nothing is worth what its books are."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.soak import orphans
+from bench.soak.books import Account, Books, Delivery, Expected, wrong_deliveries, wrong_outcomes, wrong_scores
+from bench.soak.memory import MEMORY, Life, growth_of
+from bench.soak.orders import MENU, Order
+from bench.soak.report import BOOKS, Run, as_json, as_markdown, balances
+from bench.soak.system import role_of
+from config import keys
+from tasks.jobs.core import create_core
+from tests.conftest import NOWHERE
+
+EXPECTED = [Expected("a", score=1.0), Expected("b", errors=("lost",)), Expected("c", is_good=False, errors=("bad",))]
+
+
+def row(index: int, status: str = "ok", **fields: Any) -> dict[str, Any]:
+    return {"index": index, "id": "abc"[index], "status": status, "score": 1.0, "valid": status == "ok"} | fields
+
+
+def failed(index: int, error: str) -> dict[str, Any]:
+    return row(index, "failed", error={"type": error, "message": "m"}, score=None)
+
+
+GOOD = [row(0), row(1), failed(2, "bad")]
+
+
+def account(*rows: dict[str, Any], state: str = "done", ok: int | None = None, reason: str = "") -> Account:
+    counted = sum(each["status"] == "ok" for each in rows) if ok is None else ok
+    return Account("j", "rules", state, reason, 3, counted, 3 - counted, rows)
+
+
+def test_books_that_balance_are_left_alone() -> None:
+    assert wrong_outcomes(account(*GOOD), EXPECTED) == []
+    assert wrong_outcomes(account(row(0), failed(1, "lost"), failed(2, "bad")), EXPECTED) == []
+    assert wrong_scores(account(*GOOD), EXPECTED) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "finding"),
+    [
+        (GOOD[:2], {}, "1 items without an outcome: [2]"),
+        ([*GOOD, row(1)], {}, "1 items with several outcomes: [1]"),
+        ([GOOD[1], GOOD[0], GOOD[2]], {}, "outcomes are not in input order"),
+        (GOOD, {"ok": 3}, "the job counts 3 ok, its outcomes 2"),
+        (GOOD, {"state": "running"}, "the job is 'running', which is no end"),
+        ([row(0, id="x"), *GOOD[1:]], {}, "item 0 has the id 'x' and came as 'a'"),
+        ([row(0, "pending"), *GOOD[1:]], {}, "item 0 is 'pending' in a job that is done"),
+        ([row(0, "cancelled", valid=False), *GOOD[1:]], {}, "item 0 is 'cancelled' in a job that is done"),
+        ([failed(0, "lost"), *GOOD[1:]], {}, "item 0 is failed: lost: m"),
+        ([*GOOD[:2], row(2)], {}, "item 2 is ok, and cannot be"),
+        ([*GOOD[:2], failed(2, "bad") | {"valid": True}], {}, "item 2 is failed and valid"),
+    ],
+)
+def test_a_lost_doubled_or_impossible_outcome_is_found(
+    rows: list[dict[str, Any]], options: dict[str, Any], finding: str
+) -> None:
+    assert finding in wrong_outcomes(account(*rows, **options), EXPECTED)
+
+
+def test_a_deadline_and_a_cancel_leave_items_undone() -> None:
+    late = [row(at, "timed_out", error={"type": "timed_out"}, valid=False) for at in range(3)]
+    assert wrong_outcomes(account(*late, reason="deadline"), EXPECTED) == []
+    assert wrong_outcomes(account(*late), EXPECTED)
+    cancelled = [row(at, "cancelled", valid=False) for at in range(3)]
+    assert wrong_outcomes(account(*cancelled, state="cancelled"), EXPECTED) == []
+
+
+def test_a_wrong_score_and_a_wrong_part_are_found() -> None:
+    assert wrong_scores(account(row(0, score=0.5)), EXPECTED) == ["item 0 has the score 0.5, it should be 1.0"]
+    assert wrong_scores(account(row(0, score=None)), EXPECTED)
+    known = [Expected("a", part=("base", 1.0))]
+    assert wrong_scores(account(row(0, parts={"base": 1.0})), known) == []
+    assert wrong_scores(account(row(0, parts={"base": 0.0})), known)
+    assert wrong_scores(account(row(0, parts=None)), known)
+
+
+def delivery(acknowledged: list[str], **figures: int) -> Delivery:
+    told = {"total_produced": 4, "total_consumed": 4, "dropped_stale_samples": 0, "queue_size": 0, "leased_samples": 0}
+    return Delivery("r", 2, 2, 0, acknowledged, told | figures)
+
+
+def test_a_sample_that_is_lost_doubled_or_left_is_found() -> None:
+    four = ["1.0", "1.1", "2.0", "2.1"]
+    assert wrong_deliveries(delivery(four)) == []
+    assert wrong_deliveries(delivery(four[:2], total_consumed=2, dropped_stale_samples=2)) == []
+    assert "1 samples were acknowledged twice: ['1.0']" in wrong_deliveries(delivery([*four[:3], "1.0"]))
+    assert "3 samples were acknowledged, 4 are counted so" in wrong_deliveries(delivery(four[:3]))
+    assert wrong_deliveries(delivery(four[:3], total_consumed=3)), "one was produced and never seen again"
+    assert wrong_deliveries(delivery(four, total_produced=6)), "more samples than groups"
+    assert wrong_deliveries(delivery(four[:3], total_consumed=3, queue_size=1)), "one still waits"
+
+
+def looks(seconds: int, rate_mb: float, noise_mb: float = 3.0) -> list[tuple[float, float]]:
+    chance = random.Random(1)
+    warm = [(float(at), 50.0 + at / 2) for at in range(0, 120, 3)]
+    return warm + [
+        (float(at), 110.0 + (at - 120) * rate_mb + chance.uniform(0, noise_mb)) for at in range(120, seconds, 3)
+    ]
+
+
+def test_growth_is_found_and_warming_up_and_peaks_are_not_growth() -> None:
+    assert not growth_of(looks(600, 0.0)).exceeds(MEMORY)
+    leak = growth_of(looks(600, 30 / 600))
+    assert leak.exceeds(MEMORY)
+    assert leak.per_10_min == pytest.approx(30, rel=0.2)
+    peaks = [(at, value + 200 * (at % 60 == 0)) for at, value in looks(600, 0.0)]
+    assert not growth_of(peaks).exceeds(MEMORY)
+
+
+def test_a_life_too_short_to_measure_says_nothing() -> None:
+    assert growth_of(looks(200, 10.0)).per_10_min is None
+    life = Life("web")
+    life.add(0.0, 50.0, 9, 4)
+    assert growth_of([(look[0], look[1]) for look in life.looks]).per_10_min is None
+
+
+def test_an_orphan_key_is_found_and_so_is_one_that_never_lapses() -> None:
+    good = {keys.workers(): -1, keys.worker("gpu.n.0"): 5, keys.idempotency("k"): 100, keys.sequence(): -1}
+    assert orphans.orphans(good, orphans.STATE) == []
+    for name in (keys.job("j"), keys.chunk("c"), keys.claim("h"), keys.waiters("h"), keys.held("w/i/p"), keys.parked()):
+        assert orphans.orphans({name: 50}, orphans.STATE) == [f"{name} has no reason to be there"]
+    assert orphans.orphans({keys.idempotency("k"): -1}, orphans.STATE) == [
+        f"{keys.idempotency('k')} should lapse, and has no time to live"
+    ]
+
+
+def test_an_orphan_file_is_found(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    assert list(orphans.files_in(tmp_path, ("jobs",))) == []
+    (tmp_path / "jobs" / "j").mkdir()
+    assert list(orphans.files_in(tmp_path, ("jobs",))) == ["jobs/j"]
+    (tmp_path / "jobs" / "j" / "items.jsonl").write_text("")
+    assert list(orphans.files_in(tmp_path, ("jobs",))) == ["jobs/j/items.jsonl"]
+
+
+def test_a_report_says_whether_the_books_balance_and_what_does_not() -> None:
+    books, run = Books(), Run(7, 10.0, "today")
+    books.enter(account(*GOOD), EXPECTED)
+    assert balances(books)
+    assert as_json(run, books)["by_kind"]["rules"]["jobs"] == 1
+    assert "The books balance." in as_markdown(run, books)
+    books.enter(account(*GOOD[:2]), EXPECTED)
+    assert not balances(books)
+    text = as_markdown(run, books)
+    assert "do NOT balance" in text
+    assert "rules j: 1 items without an outcome: [2]" in text
+    assert {each.book for each in books.findings} <= BOOKS.keys()
+
+
+@pytest.fixture(params=list(MENU), ids=lambda make: make.__name__)
+def orders(request: pytest.FixtureRequest) -> Iterator[Order]:
+    chance = random.Random(5)
+    return (request.param(chance) for _ in range(5))
+
+
+def test_every_order_is_one_that_its_kind_takes_and_says_what_it_expects(orders: Iterator[Order]) -> None:
+    from config.settings import Settings
+    from tasks.app import create_celery
+
+    settings = Settings(redis_url=NOWHERE)
+    with create_celery(settings) as celery:
+        kinds = create_core(settings, celery).kinds
+        for order in orders:
+            kind = kinds[order.kind]
+            kind.spec_model.model_validate(order.spec)
+            assert [kind.item_model.model_validate(item).id for item in order.items] == [  # type: ignore[attr-defined]
+                each.id for each in order.expected
+            ]
+
+
+def test_processes_are_known_by_their_command_lines() -> None:
+    worker = ["python", "-m", "workers.main", "device", "--index", "2", "--launcher", "x"]
+    launcher = ["python", "-m", "workers.launch", "device"]
+    assert role_of(worker, launcher) == "device 2"
+    assert role_of(worker, worker) == "device 2 child"
+    assert role_of(launcher, ["python", "-m", "workers.up"]) == "launcher device"
+    gunicorn = ["python", "/bin/gunicorn", "web.wsgi:app"]
+    assert (role_of(gunicorn, ["python", "-m", "workers.up"]), role_of(gunicorn, gunicorn)) == ("gunicorn", "web")
