@@ -81,8 +81,10 @@ class Judging:
     def renew(self) -> None:
         """As if nothing had been asked before; but what is cached stays."""
         self.system.wait_for_workers(WORKERS)
-        wait_until(lambda: self.api.counts()["in_flight"] == 0, "no call is left")
         state = self.system.core.state
+        # A worker hears of a job's end a moment later; a call of it that pauses would be made once its circuit is gone.
+        wait_until(lambda: not state.exists(keys.running("api")), "no worker is at what is over")
+        wait_until(lambda: self.api.counts()["in_flight"] == 0, "no call is left")
         if found := state.keys(keys.api_limits("*").replace(":limits", ":*")):
             state.delete(*found)
         self.api.set(**asdict(Knobs()))

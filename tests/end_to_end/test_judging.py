@@ -184,7 +184,7 @@ def test_a_budget_stops_the_job_and_keeps_what_is_done(judging: Judging) -> None
 def test_what_a_fallback_answers_is_cached_as_its_answer(judging: Judging) -> None:
     items = judging.items(10)
     ended = judging.judged(items, spec={"profile": "replaced"})
-    assert (ended.ok, judging.api.calls) == (10, 10)
+    assert (ended.ok, judging.api.calls) == (10, 10), judging.api.counts()
     assert {row["value"]["verdicts"][0]["answered_by"] for row in judging.rows(ended)} == {"main"}
     again = judging.judged(items)
     assert (again.cached, judging.api.calls) == (10, 10), "asked of `main` itself, it is known"
