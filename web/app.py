@@ -10,9 +10,9 @@ from tasks.benchmarks.runs import Runs
 from tasks.connections import connect, connect_once
 from tasks.jobs.backlog import Backlog
 from tasks.jobs.core import create_core
-from tasks.jobs.depths import Depths
 from tasks.jobs.doing import Running
 from tasks.jobs.listing import Jobs
+from tasks.jobs.waiting import Waiting
 from tasks.rollouts.rollouts import Rollouts
 from tasks.scoring.model import ScoreSpec
 from web import (
@@ -68,7 +68,7 @@ def create_app(settings: Settings) -> Flask:
         core=core,
         jobs=Jobs(core.state, core.store),
         backlog=Backlog(core.state, settings.backlog_items),
-        depths=Depths(core.state),
+        waiting=Waiting(core.state),
         running=Running(core.state),
         traffic=traffic.Traffic(connect_once(settings.redis_url)),
         collector=metrics.create_collector(settings, known),

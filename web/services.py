@@ -14,10 +14,10 @@ from tasks.app import AssayCelery
 from tasks.benchmarks.runs import Runs
 from tasks.jobs.backlog import Backlog
 from tasks.jobs.core import JobCore
-from tasks.jobs.depths import Depths
 from tasks.jobs.doing import Running
 from tasks.jobs.listing import Jobs
 from tasks.jobs.submit import Door
+from tasks.jobs.waiting import Waiting
 from tasks.registry import Registry
 from tasks.rollouts.rollouts import Rollouts
 from web.hub import Hub
@@ -40,7 +40,7 @@ class Services:
     core: JobCore
     jobs: Jobs
     backlog: Backlog
-    depths: Depths
+    waiting: Waiting
     running: Running
     traffic: "Traffic"
     collector: "Collector"

@@ -9,9 +9,9 @@ from typing import Any, cast
 from config import keys
 from config.settings import DEVELOPMENT_POLICY_NOTE
 from tasks.episodes.servers import pool_status
-from tasks.jobs.depths import Depth
 from tasks.jobs.model import Job
 from tasks.jobs.trials import trials_of
+from tasks.jobs.waiting import PoolWait, Waits
 from tasks.totals import Totals
 from web import fleet, health, policies
 from web.answers import job_view
@@ -36,22 +36,22 @@ class Snapshots:
         """Needs the application's context."""
         missing, notes = health.readiness()
         workers, queues, devices = shared.registry.workers(), fleet.queue_rows(), fleet.device_rows()
-        depth = shared.depths.read([str(row["queue"]) for row in queues])
+        waits = shared.waiting.read([str(row["queue"]) for row in queues])
         if time.monotonic() - self._counted_at > COUNTED_S:
             self._counts, self._counted_at = _counted(shared), time.monotonic()
-        jobs, called = _jobs(shared, depth), calls(Totals.read(shared.state))
-        rates = self._pace.rates(depth.at, jobs)
+        jobs, called = _jobs(shared, waits), calls(Totals.read(shared.state))
+        rates = self._pace.rates(waits.at, jobs)
         servers = pool_status(policies.servers())
         if servers["connected"] and shared.settings.uses_development_policy:
             notes = [*notes, DEVELOPMENT_POLICY_NOTE]
         return {
-            "at": depth.at,
+            "at": waits.at,
             "ready": not missing,
             "missing": missing,
             "notes": notes,
             "rate": sum(rates.values()),
-            "queues": _queue_rows(queues, depth, rates),
-            "pools": [asdict(pool) for pool in depth.pools],
+            "queues": _queue_rows(queues, waits, rates),
+            "pools": _pool_rows(waits.pools),
             "devices": [row | {"rate": _rate(rates, [row["queue"]])} for row in devices],
             "workers": [_worker_row(asdict(worker), rates) for worker in workers],
             "policies": {name: servers[name] for name in ("total_clients", "connected", "busy")},
@@ -62,21 +62,21 @@ class Snapshots:
         }
 
 
-def _jobs(shared: Services, depth: Depth) -> list[Job]:
+def _jobs(shared: Services, waits: Waits) -> list[Job]:
     """Active ones first, then the newest; each newest first."""
     newest = cast(list[str], shared.state.zrevrange(keys.jobs(), 0, NEWEST - 1))
     rollouts = cast(set[str], shared.state.smembers(keys.rollouts()))
-    waiting = [*depth.jobs[:MOST_ACTIVE], *sorted(rollouts)[:MOST_ACTIVE], *_running(shared, depth)]
+    waiting = [*waits.jobs[:MOST_ACTIVE], *sorted(rollouts)[:MOST_ACTIVE], *_running(shared, waits)]
     found = shared.core.store.present(list(dict.fromkeys([*newest, *waiting])))
     found.sort(key=lambda job: (not job.is_active, -job.created_at))
     active = [job for job in found if job.is_active]
     return [*active[:MOST_ACTIVE], *(job for job in found if not job.is_active)]
 
 
-def _running(shared: Services, depth: Depth) -> list[str]:
+def _running(shared: Services, waits: Waits) -> list[str]:
     """Jobs of which a worker runs a chunk."""
     pipeline = shared.state.pipeline(transaction=False)
-    for queue in depth.queues:
+    for queue in waits.queues:
         pipeline.srandmember(keys.running(queue.queue), 8)
     chunks = [chunk for found in pipeline.execute() for chunk in found or ()]
     for chunk in chunks:
@@ -104,19 +104,30 @@ def _counted(shared: Services) -> dict[str, Any]:
     return {"jobs": states.total(), "states": states} | counts
 
 
-def _queue_rows(rows: Sequence[dict[str, Any]], depth: Depth, rates: dict[str, float]) -> list[dict[str, Any]]:
-    depths = {each.queue: each for each in depth.queues}
+def _queue_rows(rows: Sequence[dict[str, Any]], waits: Waits, rates: dict[str, float]) -> list[dict[str, Any]]:
+    found = {each.queue: each for each in waits.queues}
     return [
         row
         | {
-            "chunks": depths[row["queue"]].chunks,
-            "items": depths[row["queue"]].items,
-            "oldest_s": depths[row["queue"]].oldest_s,
-            "running": depths[row["queue"]].running,
+            "chunks": found[row["queue"]].chunks,
+            "items": found[row["queue"]].items,
+            "oldest_s": found[row["queue"]].oldest_s,
+            "running": found[row["queue"]].running,
             "rate": _rate(rates, row["workers"]),
         }
         for row in rows
     ]
+
+
+def _pool_rows(pools: Sequence[PoolWait]) -> list[dict[str, Any]]:
+    """All priorities together."""
+    rows: dict[str, dict[str, Any]] = {}
+    for each in pools:
+        row = rows.setdefault(each.pool, {"pool": each.pool, "items": 0, "jobs": 0, "oldest_s": None})
+        row["items"] += each.items
+        row["jobs"] += each.jobs
+        row["oldest_s"] = max((age for age in (row["oldest_s"], each.oldest_s) if age is not None), default=None)
+    return list(rows.values())
 
 
 def _worker_row(worker: dict[str, Any], rates: dict[str, float]) -> dict[str, Any]:

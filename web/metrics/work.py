@@ -58,17 +58,17 @@ class Work:
                 samples.add_histogram(metric, buckets, total, *labels)
 
     def queues(self, samples: Samples) -> None:
-        queues, pools = self._waiting.read()
-        for each in queues:
-            samples.add("assay_queue_chunks", each.waiting, each.queue, "waiting")
+        waits = self._waiting.read()
+        for each in waits.queues:
+            samples.add("assay_queue_chunks", each.chunks, each.queue, "waiting")
             samples.add("assay_queue_chunks", each.running, each.queue, "running")
-            samples.add("assay_queue_oldest_seconds", each.oldest_s, each.queue)
+            samples.add("assay_queue_oldest_seconds", each.oldest_s or 0.0, each.queue)
             samples.add("assay_queue_held", each.mode != "open", each.queue)
         longest: dict[str, float] = {}
-        for pool in pools:
+        for pool in waits.pools:
             samples.add("assay_pool_waiting_items", pool.items, pool.pool, pool.priority)
             samples.add("assay_pool_waiting_jobs", pool.jobs, pool.pool, pool.priority)
-            longest[pool.pool] = max(longest.get(pool.pool, 0.0), pool.longest_s)
+            longest[pool.pool] = max(longest.get(pool.pool, 0.0), pool.unserved_s or 0.0)
         for name, seconds in longest.items():
             samples.add("assay_pool_waiting_seconds", seconds, name)
         running: dict[tuple[str, str], int] = {}
