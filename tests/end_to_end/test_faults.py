@@ -150,7 +150,8 @@ def test_a_message_deleted_by_hand_is_sent_again(system: System) -> None:
 
 def test_workers_that_no_longer_hear_their_queue_start_anew(system: System) -> None:
     for slot in (0, 1):
-        system.celery.control.cancel_consumer(f"gpu.node1.{slot}", destination=[f"gpu.node1.{slot}@node1"])
+        worker = [f"gpu.node1.{slot}@node1"]
+        assert system.celery.control.cancel_consumer(f"gpu.node1.{slot}", destination=worker, reply=True, timeout=30)
     before = {worker.incarnation for worker in system.core.registry.workers() if worker.pool == "device"}
     job = system.submit(*items(5))
     assert system.finish(job).ok == 5
