@@ -13,7 +13,7 @@ import torch
 from assay.rewards import LengthPenaltyConfig, LengthPenaltyRewardManager
 
 from bench.http import gunicorn
-from bench.spread import line, spread
+from bench.spread import brief, line, note, spread
 from bench.stack import stack
 from workers.development_api.handle import running
 
@@ -98,12 +98,12 @@ def main() -> None:
             with LengthPenaltyRewardManager(Bytes(), 0, lambda **_: 1.0, length_penalty_config=config) as manager:
                 trainer = Trainer(manager)
                 trainer.judging()  # warm
-                rounds = [(trainer.judging(), trainer.in_turn(), trainer.beside()) for _ in range(ROUNDS)]
+                rounds = [(trainer.judging(), trainer.in_turn(), trainer.beside()) for _ in range(brief(ROUNDS))]
     judging, in_turn, beside = (spread(each) for each in zip(*rounds, strict=True))
-    longer = max(COMPUTE_S, judging.middle)
-    print(f"  seconds: judging {judging}, computing {COMPUTE_S}, one after the other {in_turn}, beside it {beside}")
-    line("step with submit and collect, over the longer of the two", beside.middle / longer, "<= 1.05")
-    line("the synchronous step, over the longer of the two", in_turn.middle / longer, "(their sum)")
+    longer = max(spread([COMPUTE_S]), judging, key=lambda each: each.middle)
+    note(f"seconds: judging {judging}, computing {COMPUTE_S}, one after the other {in_turn}, beside it {beside}")
+    line("step with submit and collect, over the longer of the two", beside.over(longer), "<= 1.05")
+    line("the step one after the other, over the longer of the two", in_turn.over(longer), "none")
 
 
 if __name__ == "__main__":
