@@ -52,10 +52,10 @@ def queue_rate(stand: Stack) -> None:
         client = QueueClient(port)
         _rates(client, raw, f"/v1/rollouts/{client.call('POST', '/v1/rollouts', b'{}')['id']}", plain, True, rounds=1)
         before = _memory_without_rollouts(stand)
-        for name, samples, is_ready in (("bytes", plain, True), ("samples", drawn, False)):
+        for name, samples, is_ready in (("ready as bytes", plain, True), ("written and read", drawn, False)):
             path = f"/v1/rollouts/{client.call('POST', '/v1/rollouts', b'{}')['id']}"
             ratios = _rates(client, raw, path, samples, is_ready)
-            about = f"{BATCH} {name} of {len(json.dumps(samples)) // BATCH} bytes"
+            about = f"{BATCH} samples of {len(json.dumps(samples)) // BATCH} bytes, {name},"
             show(f"put and get of {about} over HTTP, share of the rate on Redis", ratios, ">= 0.5")
         after = _memory_without_rollouts(stand)
     line("memory of Redis after them and their rollouts, over before", after / before, "<= 1.05")

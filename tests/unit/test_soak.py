@@ -131,6 +131,14 @@ def test_an_orphan_key_is_found_and_so_is_one_that_never_lapses() -> None:
     ]
 
 
+def test_every_key_without_expiry_that_any_system_has_may_stay() -> None:
+    asked_for = {keys.api_limits, keys.benchmarks}  # by administrators, and by nobody in a soak
+    lasting = [make for name, make in vars(keys).items() if "No expiry" in (getattr(make, "__doc__", "") or "")]
+    found = {make(): -1 for make in lasting if make not in asked_for and make is not keys}
+    assert keys.totals() in found
+    assert orphans.orphans(found, orphans.STATE) == []
+
+
 def test_an_orphan_file_is_found(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     assert list(orphans.files_in(tmp_path, ("jobs",))) == []
