@@ -1,4 +1,4 @@
-"""A trainer's step with rewards beside it: `python -m bench.rewards`. Takes about five minutes.
+"""A trainer's step with rewards beside it: `python -m bench.rewards`. Takes about three minutes.
 
 512 responses of 64 groups are judged by the development API, which takes 1 to 4 s a call with a long tail, 128 calls in
 flight; the trainer's own computing is a sleep. In one run: judging alone, the step one after the other, and the step
@@ -17,7 +17,7 @@ from bench.spread import brief, line, note, spread
 from bench.stack import stack
 from workers.development_api.handle import running
 
-RESPONSES, GROUPS, COMPUTE_S, ROUNDS = 512, 64, 8.0, 5
+RESPONSES, GROUPS, COMPUTE_S, ROUNDS = 512, 64, 8.0, 3
 PROFILE = """
 [profiles.main]
 base_url = "{url}"
