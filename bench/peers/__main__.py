@@ -67,15 +67,15 @@ def _compare(names: list[str], course: Course, report: Report, rounds: int, part
     report.rows |= rows
     for number in range(rounds if "speed" in parts else 0):
         for name in names:
-            with _alone(name, f"round {number + 1} of {rounds}", course, report):
+            with alone(name, f"round {number + 1} of {rounds}", course, report):
                 course.run_round(name, rows[name].speed, number)
     for name in names if "kill" in parts else ():
-        with _alone(name, "kill -9", course, report):
+        with alone(name, "kill -9", course, report):
             rows[name].damage = kill_halfway(name, course.place, course.witness, course.number)
 
 
 @contextmanager
-def _alone(name: str, what: str, course: Course, report: Report) -> Iterator[None]:
+def alone(name: str, what: str, course: Course, report: Report) -> Iterator[None]:
     """One peer on an empty Redis. If it fails that is told, and the others go on; the report is written as it comes."""
     print(f"  {what}: {name}", file=sys.stderr, flush=True)
     with Redis.from_url(course.place.redis_url) as redis:

@@ -121,12 +121,11 @@ def ahead(rows: Mapping[str, Row]) -> Iterator[str]:
     yield f"Ahead of {ours.title}:"
     yield ""
     for name, (read, is_more_better) in MEASURES.items():
-        own, leads = read(ours), []
-        for row in others if own is not None else ():
-            theirs = read(row)
-            if theirs is not None and _leads(theirs, own or 0.0, is_more_better):
-                leads.append(f"{row.title} ({theirs:.3g})")
-        yield f"- {name} ({'-' if own is None else f'{own:.3g}'}): {', '.join(leads) or 'nobody'}"
+        if (own := read(ours)) is None:
+            continue
+        found = [(row.title, theirs) for row in others if (theirs := read(row)) is not None]
+        leads = [f"{title} ({theirs:.3g})" for title, theirs in found if _leads(theirs, own, is_more_better)]
+        yield f"- {name} ({own:.3g}): {', '.join(leads) or 'nobody'}"
     yield ""
 
 
