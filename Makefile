@@ -32,7 +32,7 @@ test-slow: .venv/.dev .venv/.models .venv/.openpi ## the long versions of the fa
 soak: .venv/.dev .venv/.models ## ten minutes of mixed jobs while parts are killed at random; then the books must balance. ARGS="--minutes 30"
 	@PYTHONPATH=client/src $(BIN)/python -m bench.soak $(ARGS)
 
-bench: .venv/.dev .venv/.models .venv/.openpi .venv/.peers ## measure every figure against its target; ARGS="judging http": only these, ARGS="--write": write docs/performance.md
+bench: .venv/.dev .venv/.models .venv/.openpi .venv/.peers ## measure every figure against its target; ARGS="judging http": only these, "--write": write docs/performance.md, "--brief": see that it runs
 	@$(BIN)/python -m workers.engines.default_models
 	@$(BIN)/python -m bench $(ARGS)
 

@@ -8,6 +8,7 @@ from functools import partial
 from statistics import median
 
 from bench.http import gunicorn, show
+from bench.spread import brief
 from bench.stack import Stack, stack
 from config import keys
 from web.app import create_app
@@ -47,7 +48,7 @@ def fill(stand: Stack, jobs: int) -> None:
 def ratios(few: Callable[[], float], many: Callable[[], float]) -> list[float]:
     """One for each round; the first one warms up. By turns: what else runs on the machine slows both."""
     found = []
-    for _ in range(ROUNDS + 1):
+    for _ in range(brief(ROUNDS) + 1):
         pairs = [(few(), many()) for _ in range(REQUESTS)]
         one, other = (median(pair[side] for pair in pairs) for side in (0, 1))
         found.append(other / one)
@@ -72,7 +73,7 @@ def main() -> None:
     with ExitStack() as stands:
         few, many = (stands.enter_context(stack()) for _ in range(2))
         fill(few, FEW)
-        fill(many, MANY)
+        fill(many, brief(MANY, 500))
         with gunicorn(few) as (one, _), gunicorn(many) as (other, _):
             plain = partial(Client(one).seconds, PLAIN)
             client = Client(other)

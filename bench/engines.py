@@ -1,6 +1,6 @@
 """The engine against plain ways to use transformers: `python -m bench.engines [--threads N] [--rows N]`.
 
-All ways run the same model on the same prompts in this process, one after the other, several times: about ten minutes.
+All ways run the same model on the same prompts in this process, several times in turn: about twelve minutes.
 Rates are by CPU time, because the machine is not ours alone, and by the clock beside. On a GPU the clock counts.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, ContinuousBatchingConfig, GenerationConfig
 
-from bench.spread import line, repeat
+from bench.spread import Spread, brief, line, note, repeat
 from tasks.inference.engine import Generated, GenerateRequest, ModelRef, Sampling
 from workers.engines.default_models import MINILM, SMOLLM2, prepare
 from workers.engines.engine import EngineOptions, TransformersEngine
@@ -104,18 +104,20 @@ def rate(work: Callable[[], int], device: torch.device) -> float:
 by_clock: list[float] = []
 
 
-def measure(ways: dict[str, Callable[[], int]], unit: str, times: int) -> dict[str, float]:
+def measure(about: str, ways: dict[str, Callable[[], int]], unit: str, times: int) -> dict[str, Spread]:
     device = choose_device()
     rates = {}
     for name, work in ways.items():
         by_clock.clear()
         spread = repeat(lambda work=work: rate(work, device), times)  # type: ignore[misc]
-        rates[name] = spread.middle
-        print(f"  {name:<44} {spread} {unit}/s of CPU, {sorted(by_clock)[times // 2]:.4g} by the clock", flush=True)
+        rates[name] = spread
+        note(f"{about}, {name}: {spread} {unit}/s of CPU, {sorted(by_clock)[times // 2]:.4g} by the clock")
     return rates
 
 
-def generation(places: dict[str, Path], number: int, most: int, target: str, rows: int | None, times: int) -> None:
+def generation(
+    places: dict[str, Path], name: str, number: int, most: int, target: str, rows: int | None, times: int
+) -> None:
     plain = Prompted(places[SMOLLM2], number, most)
     engine = TransformersEngine(EngineOptions(places, rows=rows))
     asked = [GenerateRequest(chat, Sampling(max_new_tokens=NEW_TOKENS)) for chat in plain.chats]
@@ -126,8 +128,9 @@ def generation(places: dict[str, Path], number: int, most: int, target: str, row
 
     engine.generate(ModelRef(SMOLLM2), asked[:1])  # loaded
     lengths = sorted(map(len, plain.prompts))
-    print(f"{number} prompts of {lengths[0]} to {lengths[-1]} tokens (median {lengths[number // 2]}), {NEW_TOKENS} new")
+    note(f"{number} {name} prompts of {lengths[0]} to {lengths[-1]} tokens, {NEW_TOKENS} new")
     rates = measure(
+        f"{name} prompts",
         {
             "one generate a row": plain.one_by_one,
             "batches of 8 in input order": plain.in_input_order,
@@ -139,8 +142,8 @@ def generation(places: dict[str, Path], number: int, most: int, target: str, row
         times,
     )
     ours_rate = rates.pop("the engine")
-    for name, other in rates.items():
-        line(f"  the engine, times {name}", ours_rate / other, target if name.startswith("one") else "> 1")
+    for other, rate in rates.items():
+        line(f"{name} prompts, times {other}", ours_rate.over(rate), target if other.startswith("one") else "> 1")
 
 
 def scoring(places: dict[str, Path], times: int) -> None:
@@ -162,8 +165,8 @@ def scoring(places: dict[str, Path], times: int) -> None:
         return len(part)
 
     engine.embed(ModelRef(MINILM), texts[:1])
-    print(f"embeddings of {len(texts)} texts by MiniLM")
     rates = measure(
+        f"embeddings of {len(texts)} texts by MiniLM",
         {
             "one by one": lambda: unsorted(1, texts[::4]),
             "batches of 32, unsorted": lambda: unsorted(32, texts),
@@ -172,24 +175,24 @@ def scoring(places: dict[str, Path], times: int) -> None:
         "texts",
         times,
     )
-    line("  the engine, times one by one", rates["the engine"] / rates["one by one"], "> 1")
-    line("  the engine, times unsorted batches", rates["the engine"] / rates["batches of 32, unsorted"], ">= 1.5")
+    line("embeddings, times one by one", rates["the engine"].over(rates["one by one"]), "> 1")
+    line("embeddings, times unsorted batches", rates["the engine"].over(rates["batches of 32, unsorted"]), ">= 1.5")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The engine against plain ways to use transformers.")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rows", type=int, help="rows that generate together, if not the engine's own choice")
-    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--times", type=int, default=brief(3))
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--only", choices=("short", "long", "scoring"))
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     places = prepare(arguments.data)
     print(f"{torch.get_num_threads()} threads, {choose_device()}")
-    for name, number, most, target in (("short", 32, 5, ">= 3.5"), ("long", 32, 40, "> 1")):
+    for name, number, most, target in (("short", brief(32, 8), 5, ">= 3.5"), ("long", brief(16, 8), 40, "> 1")):
         if arguments.only in (None, name):  # of long prompts most of the time goes into reading them, in all ways alike
-            generation(places, number, most, target, arguments.rows, arguments.times)
+            generation(places, name, number, most, target, arguments.rows, arguments.times)
     if arguments.only in (None, "scoring"):
         scoring(places, arguments.times)
 

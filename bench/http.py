@@ -16,27 +16,30 @@ from typing import Any
 
 import psutil
 
-from bench.spread import line
-from bench.stack import Stack, stack
+from bench.spread import brief, line, note, spread
+from bench.stack import Stack, measure_all
 from tasks.jobs.model import JobHead, JobRequest
 from workers.embedded_redis import free_port
 
 STREAMS = 200
-EMPTY = """
-from types import SimpleNamespace
+#: What our configuration looks for in any application.
+PARTS = """
+from unittest.mock import MagicMock
+app.extensions["assay"] = MagicMock()
+"""
+EMPTY = f"""
 from flask import Flask
 app = Flask("empty")
-app.extensions["assay"] = SimpleNamespace(seats=SimpleNamespace())  # which our configuration looks for
+{PARTS}
 @app.post("/v1/jobs")
-def empty(): return {}
+def empty(): return dict()
 """
-RAW = """
-from types import SimpleNamespace
+RAW = f"""
 from flask import Flask, Response
 app = Flask("raw")
-app.extensions["assay"] = SimpleNamespace(seats=SimpleNamespace())
+{PARTS}
 def pages():
-    for path in {files}:
+    for path in FILES:
         with open(path, "rb") as file:
             while page := file.read(1 << 20):
                 yield page
@@ -70,16 +73,25 @@ def gunicorn(stand: Stack, module: str = "web.wsgi", folder: str = ".") -> Itera
         },
     )
     try:
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                time.sleep(0.1)
+        while not _answers(port):
+            assert process.poll() is None, f"{module} does not start"
+            time.sleep(0.1)
         yield port, process.pid
     finally:
         process.terminate()
         process.wait()
+
+
+def _answers(port: int) -> bool:
+    """Anything: a socket alone is there before its worker is."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", "/health")
+        return bool(connection.getresponse().status)
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 class Client:
@@ -112,8 +124,8 @@ class Client:
 def side_by_side(one: Client, other: Client, rounds: int = 7, **options: Any) -> tuple[list[float], list[float]]:
     """Ratios of p50 and of p95, one for each round. Requests alternate: what else runs on the machine slows both."""
     middles, tails = [], []
-    for _ in range(rounds):
-        pairs = [(one.seconds(**options), other.seconds(**options)) for _ in range(150)]
+    for _ in range(brief(rounds)):
+        pairs = [(one.seconds(**options), other.seconds(**options)) for _ in range(brief(150, 30))]
         first, second = ([pair[side] for pair in pairs] for side in (0, 1))
         middles.append(median(first) / median(second))
         tails.append(quantiles(first, n=20)[-1] / quantiles(second, n=20)[-1])
@@ -122,8 +134,7 @@ def side_by_side(one: Client, other: Client, rounds: int = 7, **options: Any) ->
 
 
 def show(name: str, ratios: list[float], target: str) -> None:
-    print(f"  {', '.join(f'{ratio:.2f}' for ratio in sorted(ratios))}")
-    line(name, median(ratios), target)
+    line(name, spread(ratios), target)
 
 
 def one_cached_item(stand: Stack) -> None:
@@ -152,9 +163,9 @@ def open_streams(stand: Stack) -> None:
         side_by_side(busy, alone, rounds=1)  # warm
         middles, tails = side_by_side(busy, alone)
         memory = [psutil.Process(each).children()[0].memory_info().rss / 1e6 for each in (pid, quiet_pid)]
-        print(
-            f"  {memory[0]:.0f} MB over {memory[1]:.0f} MB; {len(stand.core.state.client_list())} connections to Redis"
-        )
+        connections = len(stand.core.state.client_list())
+        note(f"web process with {STREAMS} streams {memory[0]:.0f} MB, with none {memory[1]:.0f} MB")
+        note(f"connections to Redis: {connections}")
     show(f"submit beside {STREAMS} open streams, p50 over alone", middles, "<= 2")
     show(f"submit beside {STREAMS} open streams, p95 over alone", tails, "<= 2")
 
@@ -181,9 +192,9 @@ def scored_items(stand: Stack) -> None:
     with stand.workers(1, cpu=2), gunicorn(stand) as (port, _):
         client = Client(port)
         direct(), over_http()  # warm
-        pairs = [(direct(), over_http()) for _ in range(7)]
+        pairs = [(direct(), over_http()) for _ in range(brief(7))]
     middles = [median(each[side] for each in pairs) for side in (0, 1)]
-    print(f"  {middles[0]:.2f} s by the core, {middles[1]:.2f} s over HTTP")
+    note(f"10,000 scored items: {middles[0]:.2f} s by the core, {middles[1]:.2f} s over HTTP")
     show("10,000 scored items over HTTP, share of the core's own rate", [each[0] / each[1] for each in pairs], ">= 0.7")
 
 
@@ -195,15 +206,15 @@ def streamed_results(stand: Stack) -> None:
         job = stand.finish(stand.core.door.submit_lines(JobHead(kind="simulated", cache="off"), lines))
     files = sorted(Path(stand.settings.storage_url.removeprefix("file://")).glob("jobs/*/parts/*"))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as servers:
-        Path(folder, "raw_view.py").write_text(RAW.format(files=[str(path) for path in files]))
+        Path(folder, "raw_view.py").write_text(f"FILES = {[str(path) for path in files]}\n{RAW}")
         raw = servers.enter_context(gunicorn(stand, "raw_view", folder))[0]
         ours = servers.enter_context(gunicorn(stand))[0]
-        seconds = [(_read(raw, "/raw"), _read(ours, f"/v1/jobs/{job.id}/results")) for _ in range(9)]
+        seconds = [(_read(raw, "/raw"), _read(ours, f"/v1/jobs/{job.id}/results")) for _ in range(brief(9))]
     size = sum(path.stat().st_size for path in files)
     assert all(length == size for pair in seconds for _, length in pair)
     ratios = [pair[0][0] / pair[1][0] for pair in seconds]
     middles = [median(pair[side][0] for pair in seconds) for side in (0, 1)]
-    print(f"  {size / 1e6:.0f} MB: raw {middles[0]:.3f} s, ours {middles[1]:.3f} s")
+    note(f"results of {number:,} items, {size / 1e6:.0f} MB: raw {middles[0]:.3f} s, ours {middles[1]:.3f} s")
     show("results of 100,000 items, rate over the same bytes sent raw", ratios, ">= 0.5")
 
 
@@ -223,11 +234,9 @@ def _read(port: int, path: str) -> tuple[float, int]:
 MEASURES = (one_cached_item, open_streams, scored_items, streamed_results)
 
 
-def main() -> None:
-    for measure in MEASURES:
-        with stack() as stand:
-            measure(stand)
+def main() -> int:
+    return measure_all(*MEASURES)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -12,10 +12,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from bench.spread import line, spread
+from bench.spread import Spread, brief, line, note, spread
 from bench.stack import Stack, stack
 from config.settings import load_settings
 from tasks.jobs.core import create_core
@@ -121,7 +120,7 @@ class Jobs:
         return time.perf_counter() - started
 
 
-def compare(stand: Stack, model: str, slots: int, threads: int, rows: int, rounds: int) -> tuple[float, float, float]:
+def compare(stand: Stack, model: str, slots: int, threads: int, rows: int, rounds: int) -> list[Spread]:
     """Seconds of the job, of as many bare processes, and of the job's first answer over the engine's own time."""
     bare = [Bare("engine", model, threads) for _ in range(slots)]
     ours, theirs, firsts = [], [], []
@@ -139,15 +138,14 @@ def compare(stand: Stack, model: str, slots: int, threads: int, rows: int, round
                 firsts.append(jobs.seconds(one) / bare[0].seconds(one))
     for process in bare:
         process.end()
-    print(f"  {slots} slots of {threads} threads: job {spread(ours)} s, bare engine {spread(theirs)} s")
-    print(f"  first answer of a job, over the engine's own time for it: {spread(firsts)}", flush=True)
-    return median(ours), median(theirs), median(firsts)
+    note(f"{slots} slots of {threads} threads: job {spread(ours)} s, bare engine {spread(theirs)} s")
+    return [spread(ours), spread(theirs), spread(firsts)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Inference jobs against their targets.")
-    parser.add_argument("--rows", type=int, default=192)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=brief(192, 16))
+    parser.add_argument("--rounds", type=int, default=brief(3))
     arguments = parser.parse_args()
     rows, rounds = arguments.rows, arguments.rounds
     settings = load_settings()
@@ -165,10 +163,10 @@ def main() -> None:
         plain.end()
         job_s, bare_s, first = compare(stand, model, 1, cores, rows, rounds)
         two_s, two_bare_s, _ = compare(stand, model, 2, max(1, cores // 2), rows, rounds)
-    print(f"  one generate a row: {each_s} s each")
-    line(f"{rows} rows as a job, over one generate a row", each_s.middle * rows / job_s, ">= 3.5")
-    line("share of one bare engine's rate", bare_s / job_s, ">= 0.93")
-    line("two slots of one thread, share of two bare engines' rate", two_bare_s / two_s, ">= 0.93")
+    note(f"one generate a row: {each_s} s each")
+    line(f"{rows} rows as a job, over one generate a row", spread([each_s.middle * rows]).over(job_s), ">= 3.5")
+    line("share of one bare engine's rate", bare_s.over(job_s), ">= 0.93")
+    line("two slots of one thread, share of two bare engines' rate", two_bare_s.over(two_s), ">= 0.93")
     line("first answer of a job, over the engine's own time for it", first, "<= 1.2")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from openai import AsyncOpenAI, DefaultAioHttpClient, OpenAI
 
-from bench.spread import in_turn, line, repeat
+from bench.spread import brief, in_turn, line, note, repeat
 from bench.stack import Stack, stack
 from tasks.jobs.core import create_core
 from tasks.jobs.model import JobRequest
@@ -134,20 +134,20 @@ def judges(stand: Stack, url: str) -> Iterator[Judged]:
 
 def main() -> None:
     with running(latency_ms=LATENCY_MS) as api, stack() as stand:
-        four = blocking_processes(api.url, 20_000, 4, 200)
-        alone = blocking_processes(api.url, 30_000, 1, 40)
+        four = repeat(lambda: blocking_processes(api.url, 20_000, 4, brief(200, 40)), brief(3))
+        alone = repeat(lambda: blocking_processes(api.url, 30_000, 1, brief(40, 10)), brief(3))
         with judges(stand, api.url) as judged:
             plain(api.url, 0), judged.rate()  # warm
-            bare, ours = in_turn(lambda: plain(api.url, 10_000), judged.rate)
-            waits = repeat(judged.first_verdict_s, 9)
-            quiet, busy = in_turn(lambda: sleeping_device_s(stand), lambda: beside(judged, stand))
-    print(f"  items/s: plain asyncio {bare}, ours {ours}, four blocking processes {four:.1f}, one {alone:.1f}")
-    print(f"  submit to verdict {waits} s; a device job by itself {quiet} s, beside a judge job {busy} s")
-    line(f"{NUMBER:,} items, share of a plain asyncio program's rate", ours.middle / bare.middle, ">= 0.85")
-    line("over four processes with a blocking call each", ours.middle / four, ">= 3")
-    line("over a synchronous loop", ours.middle / alone, ">= 10")
-    line("submit to first verdict, over the API's latency", waits.middle / (LATENCY_MS / 1000), "<= 1.25")
-    line("a device job beside it, time over its own", busy.middle / quiet.middle, "<= 1.05")
+            bare, ours = in_turn(lambda: plain(api.url, 10_000), judged.rate, times=brief(3))
+            waits = repeat(judged.first_verdict_s, brief(9))
+            quiet, busy = in_turn(lambda: sleeping_device_s(stand), lambda: beside(judged, stand), times=brief(3))
+    note(f"items/s: plain asyncio {bare}, ours {ours}, four blocking processes {four}, one {alone}")
+    note(f"submit to verdict {waits} s; a device job by itself {quiet} s, beside a judge job {busy} s")
+    line(f"{NUMBER:,} items, share of a plain asyncio program's rate", ours.over(bare), ">= 0.85")
+    line("over four processes with a blocking call each", ours.over(four), ">= 3")
+    line("over a synchronous loop", ours.over(alone), ">= 10")
+    line("submit to first verdict, over the API's latency", waits.over(LATENCY_MS / 1000), "<= 1.25")
+    line("a device job beside it, time over its own", busy.over(quiet), "<= 1.05")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from itertools import chain
 
 import psutil
 
-from bench.spread import line, repeat
+from bench.spread import brief, line, note, repeat, spread
 from bench.stack import Stack, stack
 from tasks.jobs.model import JobHead
 
@@ -66,11 +66,11 @@ def run(stand: Stack, number: int) -> float:
 
 
 def main() -> None:
-    number = int(sys.argv[1]) if sys.argv[1:] else 1_000_000
+    number = int(sys.argv[1]) if sys.argv[1:] else brief(1_000_000, 20_000)
     with stack() as stand, stand.workers(2, cpu=1) as launchers:
         state = stand.core.state
         run(stand, 20_000)  # warm
-        small = repeat(lambda: run(stand, 1000), 9)
+        small = repeat(lambda: run(stand, 1000), brief(9))
         state.config_set("slowlog-log-slower-than", SLOW_MS * 1000)
         state.slowlog_reset()
         with Memory(stand, launchers) as memory:
@@ -78,14 +78,14 @@ def main() -> None:
         slow = [(entry["duration"] / 1000, entry["command"][:60]) for entry in state.slowlog_get(10)]
         growth = memory.growth_mb()
         redis_mb = growth.pop("redis")
-    print(
-        f"  1,000 items {1e6 * small.middle:.1f} us each ({1e6 * small.least:.1f} to {1e6 * small.most:.1f}), "
+    note(
+        f"1,000 items {1e6 * small.middle:.1f} us each ({1e6 * small.least:.1f} to {1e6 * small.most:.1f}), "
         f"{number:,} items {large * 1e6:.1f} us each ({1 / large:,.0f}/s)"
     )
-    print(f"  growth in MB: redis {redis_mb:.0f}, processes {', '.join(f'{each:.0f}' for each in growth.values())}")
+    note(f"growth in MB: redis {redis_mb:.0f}, processes {', '.join(f'{each:.0f}' for each in growth.values())}")
     for duration_ms, command in slow:
-        print(f"  slow: {duration_ms:.1f} ms {command!r}")
-    line(f"{number:,} items, cost of one over that in 1,000", large / small.middle, "< 1.25")
+        note(f"slow: {duration_ms:.1f} ms {command!r}")
+    line(f"{number:,} items, cost of one over that in 1,000", spread([large]).over(small), "< 1.25")
     line("growth of the largest process, MB", max(growth.values()), "< 200")
     line("growth of Redis, MB", redis_mb, "< 200")
     line(f"Redis commands above {SLOW_MS} ms", len(slow), "0")

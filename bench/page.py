@@ -1,67 +1,75 @@
 """The tables of docs/performance.md, from what `python -m bench` measured. The words around them are by hand."""
 
 import json
-import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.benchmarks.machine import describe
+from bench.spread import is_met
+from bench.supervised import ENDED
+from tasks.benchmarks.machine import Machine
 
-_TARGET = re.compile(r"([<>]=?)?\s*([0-9.]+)")
+#: What can have been measured by a program that writes its own report.
+PEERS, BENCHMARK = "peers", "benchmark"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     name: str
     value: float
+    least: float
+    most: float
     target: str
 
     @property
     def is_met(self) -> bool:
-        """Of `>= 2`, `< 1.25`, a bare number, which is to be reached exactly, or `none`."""
-        if self.target == "none":
-            return True
-        match = _TARGET.fullmatch(self.target)
-        assert match, f"{self.target!r} is no target"
-        bound = float(match[2])
-        sign = match[1] or "="
-        return {">=": self.value >= bound, "<=": self.value <= bound, "<": self.value < bound,
-                ">": self.value > bound, "=": self.value == bound}[sign]  # fmt: skip
+        return is_met(self.value, self.target)
+
+    @property
+    def verdict(self) -> str:
+        return "" if self.target == "none" else "met" if self.is_met else "**missed**"
+
+    @property
+    def spread(self) -> str:
+        return f"{self.least:.2f} to {self.most:.2f}" if self.least < self.most else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Result:
+    """What came of a part."""
+
     name: str
-    title: str
     code: int
     took_s: float
     lines: Sequence[Line]
+    notes: Sequence[str] = ()
+    """What its figures were made of."""
+    last: str = ""
+    """If it failed: what it said last."""
+
+    @property
+    def failure(self) -> str:
+        how = f"was ended after {self.took_s / 60:.0f} minutes" if self.code == ENDED else f"failed (exit {self.code})"
+        return f"{self.name} {how}: {self.last}" if self.code else ""
 
 
-def summary(parts: Sequence[Part]) -> Iterator[str]:
-    lines = [line for part in parts for line in part.lines]
+def summary(results: Sequence[Result]) -> Iterator[str]:
+    lines = [line for result in results for line in result.lines if line.target != "none"]
     met = sum(line.is_met for line in lines)
-    yield f"{met} of {len(lines)} targets met, in {sum(part.took_s for part in parts) / 60:.0f} minutes"
+    yield f"{met} of {len(lines)} targets met, in {sum(result.took_s for result in results) / 60:.0f} minutes"
     yield from (f"missed: {line.name}: {line.value:.2f}, target {line.target}" for line in lines if not line.is_met)
-    yield from (f"failed: {part.name} (exit {part.code})" for part in parts if part.code)
+    yield from (result.failure for result in results if result.code)
 
 
-def write(page: Path, parts: Sequence[Part], folder: Path) -> None:
-    """Each table between its marks is made anew; one that was not measured stays."""
-    text = page.read_text()
-    machine = describe((), "")
+def write(page: Path, result: Result, folder: Path, machine: Machine) -> None:
+    """Its table between its marks is made anew, and the line about the machine; all else stays."""
     about = f"{machine.processor}, {machine.cores} cores, {machine.memory_gb:g} GB, {machine.system}; no GPU."
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items() if version)
-    text = _between(text, "machine", f"{about} {versions}. Commit {machine.commit}.")
-    for part in parts:
-        if part.lines:
-            text = _between(text, part.name, "\n".join(_table(part)))
-    if (peers := folder / "peers.md").exists():
-        text = _between(text, "peers", peers.read_text().strip())
-    if (results := folder / "quick" / "results.json").exists():
-        text = _between(text, "benchmark", "\n".join(_benchmark(json.loads(results.read_text()))))
-    page.write_text(text)
+    text = _between(page.read_text(), "machine", f"{about} {versions}.")
+    when = f"{result.took_s / 60:.0f} minutes on {time.strftime('%Y-%m-%d', time.gmtime())}, commit {machine.commit}"
+    lines = [f"`make bench ARGS={result.name}`, {when}.", *_failure(result), "", *_tables(result, folder)]
+    page.write_text(_between(text, result.name, "\n".join(lines).strip()))
 
 
 def _between(text: str, name: str, table: str) -> str:
@@ -71,20 +79,32 @@ def _between(text: str, name: str, table: str) -> str:
     return f"{before}{begin}\n{table}\n{end}{rest.partition(end)[2]}"
 
 
-def _table(part: Part) -> Iterator[str]:
-    yield f"`python -m bench.{part.name}`, {part.took_s / 60:.0f} minutes."
-    yield ""
-    yield "| figure | measured | target | |"
-    yield "|---|---|---|---|"
-    for line in part.lines:
-        yield f"| {line.name} | {line.value:.2f} | {line.target} | {'' if line.is_met else '**missed**'} |"
+def _failure(result: Result) -> Iterator[str]:
+    if result.code:
+        kept = "What it had measured until then is below." if result.lines else ""
+        yield f"**{result.failure.replace('|', '/')}** {kept}".strip()
+
+
+def _tables(result: Result, folder: Path) -> Iterator[str]:
+    if result.lines:
+        yield "| figure | measured | range | target | |"
+        yield "|---|---|---|---|---|"
+    for line in result.lines:
+        yield f"| {line.name} | {line.value:.2f} | {line.spread} | {line.target} | {line.verdict} |"
+    if result.notes:
+        yield ""
+    yield from (f"- {note}" for note in result.notes)
+    if result.name == PEERS and (report := folder / "peers.md").exists():
+        yield report.read_text().strip()
+    if result.name == BENCHMARK and (report := folder / "quick" / "results.json").exists():
+        yield from _benchmark(json.loads(report.read_text()))
 
 
 def _benchmark(results: dict[str, object]) -> Iterator[str]:
     """The key figure of every case."""
     cases = results["cases"]
     assert isinstance(cases, list)
-    yield "| scenario | case | engine | key figure | spread |"
+    yield "| scenario | case | engine | key figure | range |"
     yield "|---|---|---|---|---|"
     for case in cases:
         for figure in case["figures"][:1]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from openpi_client.websocket_client_policy import WebsocketClientPolicy
 
-from bench.spread import Spread, line, repeat
+from bench.spread import Spread, brief, line, note, repeat, spread
 from bench.stack import Stack, stack
 from tasks.jobs.model import JobRequest
 from workers.development_policy.handle import Handle, running, several
@@ -53,7 +53,7 @@ class Stand:
         self._run(4)  # connected and warm
         for server in self._servers:
             server.reset()
-        inferences, took_s = self._run(EPISODES)
+        inferences, took_s = self._run(brief(EPISODES, 8))
         self.shares.append(min(server.counts()["busy_s"] for server in self._servers) / took_s)
         return inferences / took_s
 
@@ -82,21 +82,19 @@ def wait_for(bench: Stack, servers: int) -> None:
 
 def scaling() -> None:
     alone: Spread | None = None
-    for number in (1, 2, 4, 8):
+    for number in (1, 2, 4, 8)[: brief(4, 2)]:
         with several(number, latency_ms=LATENCY_MS) as servers, stack() as bench:
             urls = [server.url for server in servers]
             with bench.workers(number, cpu=1, policies=urls):
                 stand = Stand(bench, servers)
                 wait_for(bench, number)
-                rate = repeat(stand.rate, TIMES[number])
-        shares = Spread(median(stand.shares), min(stand.shares), max(stand.shares))
-        print(f"  {number} servers: {rate} inferences/s; least busy server {shares}")
+                rate = repeat(stand.rate, brief(TIMES[number]))
+        shares = spread(stand.shares)
+        note(f"{number} servers: {rate} inferences/s; least busy server {shares}")
         alone = alone or rate
         if number in TARGETS:
-            line(
-                f"{LATENCY_MS} ms inference, 1 -> {number} servers", rate.middle / alone.middle, f">= {TARGETS[number]}"
-            )
-        line(f"{number} servers, busy share of the least busy", shares.middle, ">= 0.95")
+            line(f"{LATENCY_MS} ms inference, 1 -> {number} servers", rate.over(alone), f">= {TARGETS[number]}")
+        line(f"{number} servers, busy share of the least busy", shares, ">= 0.95")
 
 
 def observation() -> dict[str, Any]:
@@ -142,9 +140,9 @@ def call_ratio(latency_ms: float, calls: int) -> None:
             return means[-1][0] / means[-1][1]
 
         ratio()
-        found = repeat(ratio, 5)
-    print(f"  {latency_ms:.0f} ms inference: ours {means[-1][0]:.2f} ms, openpi-client {means[-1][1]:.2f} ms, {found}")
-    line(f"one call through the pool, {latency_ms:.0f} ms inference, over openpi-client", found.middle, "<= 1.1")
+        found = repeat(ratio, brief(5))
+    note(f"{latency_ms:.0f} ms inference: ours {means[-1][0]:.2f} ms, openpi-client {means[-1][1]:.2f} ms, {found}")
+    line(f"one call through the pool, {latency_ms:.0f} ms inference, over openpi-client", found, "<= 1.1")
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 import time
 from functools import partial
 from statistics import median
@@ -14,8 +15,8 @@ from redis import Redis
 
 from bench.async_bound import Run, seconds
 from bench.http import Client, gunicorn, show
-from bench.spread import line
-from bench.stack import Stack, stack
+from bench.spread import brief, line, note
+from bench.stack import Stack, measure_all
 from config import keys
 from tasks.rollouts.simulation import Simulation, reward_seconds
 
@@ -51,10 +52,10 @@ def queue_rate(stand: Stack) -> None:
         client = QueueClient(port)
         _rates(client, raw, f"/v1/rollouts/{client.call('POST', '/v1/rollouts', b'{}')['id']}", plain, True, rounds=1)
         before = _memory_without_rollouts(stand)
-        for name, samples, is_ready in (("bytes", plain, True), ("samples", drawn, False)):
+        for name, samples, is_ready in (("ready as bytes", plain, True), ("written and read", drawn, False)):
             path = f"/v1/rollouts/{client.call('POST', '/v1/rollouts', b'{}')['id']}"
             ratios = _rates(client, raw, path, samples, is_ready)
-            about = f"{BATCH} {name} of {len(json.dumps(samples)) // BATCH} bytes"
+            about = f"{BATCH} samples of {len(json.dumps(samples)) // BATCH} bytes, {name},"
             show(f"put and get of {about} over HTTP, share of the rate on Redis", ratios, ">= 0.5")
         after = _memory_without_rollouts(stand)
     line("memory of Redis after them and their rollouts, over before", after / before, "<= 1.05")
@@ -98,8 +99,8 @@ def _rates(
     for _ in range(100):
         over_http(), on_redis()
     ratios = []
-    for _ in range(rounds):
-        pairs = [(on_redis(), over_http()) for _ in range(150)]
+    for _ in range(brief(rounds)):
+        pairs = [(on_redis(), over_http()) for _ in range(brief(150, 20))]
         theirs, ours = (median(pair[side] for pair in pairs) for side in (0, 1))
         ratios.append(theirs / ours)
     print(f"  {1000 * theirs:.2f} ms on Redis, {1000 * ours:.2f} ms over HTTP in the last round")
@@ -131,13 +132,13 @@ def async_training(stand: Stack) -> None:
     """Steps an hour at each staleness, beside what is possible with these times."""
     hour: dict[int, float] = {}
     with stand.workers(1, api=1), gunicorn(stand) as (port, _), Assay(f"http://127.0.0.1:{port}") as client:
-        for staleness in (0, 1, 2, 4, 8):
+        for staleness in (0, 1, 2, 4, 8)[:: brief(1, 2)]:
             bound = seconds(
                 Run(STEPS, PROMPTS, AT_ONCE, TIMES.generate_s, 3 * UNIT_S, partial(reward_seconds, TIMES), staleness)
             )
             took = train(client, staleness)
             hour[staleness] = 3600 * STEPS / took
-            print(f"  staleness {staleness}: {hour[staleness]:.0f} steps/hour, {3600 * STEPS / bound:.0f} possible")
+            note(f"staleness {staleness}: {hour[staleness]:.0f} steps/hour, {3600 * STEPS / bound:.0f} possible")
             line(f"asynchronous run of staleness {staleness}, share of what is possible", bound / took, ">= 0.9")
     line("asynchronous run of staleness 2 over synchronous, steps/hour", hour[2] / hour[0], ">= 2")
 
@@ -145,11 +146,9 @@ def async_training(stand: Stack) -> None:
 MEASURES = (queue_rate, async_training)
 
 
-def main() -> None:
-    for measure in MEASURES:
-        with stack() as stand:
-            measure(stand)
+def main() -> int:
+    return measure_all(*MEASURES)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

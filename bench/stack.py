@@ -6,7 +6,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,20 @@ def redis_server(folder: Path) -> Iterator[tuple[str, int]]:
     finally:
         server.terminate()
         server.wait()
+
+
+def measure_all(*measures: Callable[[Stack], None]) -> int:
+    """Each on a stack of its own. One that fails is told, and the others are measured; the exit code."""
+    failed = 0
+    for measure in measures:
+        try:
+            with stack() as stand:
+                measure(stand)
+        except Exception as error:  # noqa: BLE001  # told, and in the exit code
+            failed += 1
+            traceback.print_exc()
+            print(f"{measure.__name__} failed: {type(error).__name__}: {error}", flush=True)
+    return 1 if failed else 0
 
 
 @contextmanager

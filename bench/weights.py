@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from bench.spread import line, spread
+from bench.spread import brief, line, note, spread
 from tasks.inference.engine import GenerateRequest, ModelRef, Sampling
 from workers.engines.default_models import SMOLLM2, prepare
 from workers.engines.engine import EngineOptions, TransformersEngine
@@ -30,7 +30,7 @@ def timed(work: Callable[[], object]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.weights", description=__doc__)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=brief(7))
     parser.add_argument("--data", type=Path, default=Path("data"))
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -55,11 +55,9 @@ def main() -> None:
         reads.append(time.perf_counter() - started)
         swaps.append(timed(lambda weights=weights, at=at: engine.swap(swapped, weights, str(at))))  # type: ignore[misc]
         del weights
-    print(
-        f"SmolLM2, {file.stat().st_size / 1e6:.0f} MB, {arguments.threads} threads, {arguments.rounds} rounds: seconds"
-    )
+    note(f"SmolLM2, {file.stat().st_size / 1e6:.0f} MB, {arguments.threads} threads, {arguments.rounds} rounds")
     for name, seconds in (("reload from disk", reloads), ("read with checksum", reads), ("swap", swaps)):
-        print(f"  {name:<24} {spread(seconds)}")
+        note(f"{name}, seconds: {spread(seconds)}")
     whole = [reload / (read + swap) for reload, read, swap in zip(reloads, reads, swaps, strict=True)]
     stall = [reload / swap for reload, swap in zip(reloads, swaps, strict=True)]
     line("reload over swap, which is what generation waits for", spread(stall), f">= {TARGET:g}")

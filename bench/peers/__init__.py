@@ -1,1 +1,1 @@
-"""Assay beside what people use instead, in one run: `python -m bench.peers --help`. README.md has the last figures."""
+"""Assay beside what people use instead, in one run: `python -m bench.peers --help`. Figures: docs/performance.md."""

@@ -10,7 +10,7 @@ from bench.peers.questions import Question
 from bench.peers.witness import Witness
 
 #: Seconds after which what is not answered counts as lost. RQ needs 80 until it looks for what a dead worker held.
-PATIENCE_S = 120.0
+PATIENCE_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)

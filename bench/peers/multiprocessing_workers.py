@@ -1,5 +1,5 @@
 """Worker processes with queues, as reward managers often have them: one blocking client each, one queue of questions,
-one of results, and a cache by a hash of the response in the program.
+one of results, and a cache by a hash of the response in the program, which also keeps equal ones from being sent twice.
 
 Nothing restarts a worker, and what it held is known to nobody: the program gives up when no result has come for a
 while. (The original of the design then scores what is missing as 0.)
@@ -60,16 +60,16 @@ class MultiprocessingWorkers(Peer):
     def answer(self, asked: Sequence[Question], patience_s: float) -> list[Any]:
         deadline = time.monotonic() + patience_s
         keys = [hashlib.sha256(question.item["response"].encode()).hexdigest() for question in asked]
-        sent = [at for at, key in enumerate(keys) if key not in self._cache]
-        for at in sent:
-            self._waiting.put((at, asked[at].messages))
-        for _ in sent:
+        unknown = {key: question for key, question in zip(keys, asked, strict=True) if key not in self._cache}
+        for key, question in unknown.items():
+            self._waiting.put((key, question.messages))
+        for _ in unknown:
             try:
-                at, verdict = self._results.get(timeout=max(0.01, min(QUIET_S, deadline - time.monotonic())))
+                key, verdict = self._results.get(timeout=max(0.01, min(QUIET_S, deadline - time.monotonic())))
             except queue.Empty:
                 break
             if verdict is not None:
-                self._cache[keys[at]] = verdict
+                self._cache[key] = verdict
         return [self._cache.get(key) for key in keys]
 
     def victims(self) -> list[int]:

@@ -82,6 +82,16 @@ class Books:
             counts["again"] += sum(max(0, int(row.get("attempts") or 0) - 1) for row in account.rows)
             counts["cached"] += sum(bool(row.get("cached")) for row in account.rows)
 
+    def balance(self) -> None:
+        """All that was accepted against all that came of it, over all jobs."""
+        accepted = self.counts["items accepted"]
+        by_status = {status: sum(counts[status] for counts in self.by_kind.values()) for status in STATUSES}
+        entered = sum(by_status.values())
+        listed = ", ".join(f"{number:,} {status.replace('_', ' ')}" for status, number in by_status.items())
+        self.notes["outcomes"] = f"{accepted:,} items accepted, {entered:,} outcomes: {listed}"
+        if accepted != entered:
+            self.find("outcomes", "all jobs", f"{accepted:,} items were accepted, and {entered:,} have an outcome")
+
     def of(self, book: str) -> list[Finding]:
         with self.lock:
             return [each for each in self.findings if each.book == book]

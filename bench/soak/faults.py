@@ -40,12 +40,15 @@ class Faults:
         self._fair_at = 0.0
         self.log: list[tuple[float, str]] = []
         """When, in seconds of `time.time`, and what."""
-        self.counts: Counter[str] = Counter()
         self._menu: dict[Callable[[], str], float] = {
             self._kill_child: 4, self._kill_worker: 3, self._kill_while_loading: 1, self._kill_launcher: 0.5,
             self._kill_web: 1.5, self._kill_policy_server: 2, self._kill_simulator: 1, self._terminate_state: 0.8,
             self._kill_state: 0.8, self._stall_state: 0.8, self._kill_cache: 1, self._freeze: 2, self._storm: 3,
         }  # fmt: skip
+        others = [fault for fault in self._menu if fault != self._kill_launcher]
+        # Each once before chance alone decides; launchers first, as they are spared later.
+        self._due = [self._kill_launcher, *self._chance.sample(others, len(others))]
+        self.counts = Counter(dict.fromkeys(map(_name, self._menu), 0))
 
     def start(self) -> None:
         self._system.api.set(**FAIR_WEATHER)
@@ -67,12 +70,22 @@ class Faults:
             if time.monotonic() < next_at:
                 continue
             next_at = time.monotonic() + self._fault_s * self._chance.uniform(0.4, 1.6)
-            fault = self._chance.choices(list(self._menu), list(self._menu.values()))[0]
-            with suppress(psutil.NoSuchProcess, OSError):
-                if what := fault():
-                    self.log.append((time.time(), what))
-                    self.counts[fault.__name__.strip("_").replace("_", " ")] += 1
-                    self._say(f"fault: {what}")
+            if not (self._due and self._commit(self._due[0])):
+                self._commit(self._chance.choices(list(self._menu), list(self._menu.values()))[0])
+
+    def _commit(self, fault: Callable[[], str]) -> bool:
+        """Whether there was anything for it to hit."""
+        what = ""
+        with suppress(psutil.NoSuchProcess, OSError):
+            what = fault()
+        if what:
+            self.log.append((time.time(), what))
+            self.counts[_name(fault)] += 1
+            self._say(f"fault: {what}")
+        if fault in self._due:
+            self._due.remove(fault)
+            self._due += [] if what else [fault]
+        return bool(what)
 
     def _tidy(self, now: float) -> None:
         for until, process in list(self._stopped):
@@ -188,3 +201,7 @@ class Faults:
         victim.process.send_signal(signal.SIGSTOP)
         self._stopped.append((time.monotonic() + length, victim.process))
         return f"SIGSTOP to {victim.role} (pid {victim.process.pid}) for {length:.1f} s"
+
+
+def _name(fault: Callable[[], str]) -> str:
+    return fault.__name__.strip("_").replace("_", " ")

@@ -29,6 +29,7 @@ STATE = (
     Stay(keys.queues(), "queues that were ever filled, as many as there are slots", lapses=False),
     Stay(keys.loads(), "seconds of work by queue and priority, all 0 by now", lapses=False),
     Stay(keys.sequence(), "the last chunk number", lapses=False),
+    Stay(keys.totals(), "what was counted over all jobs, for metrics; as many fields as there are names", lapses=False),
     Stay(keys.tick(), "when recovery last ran", lapses=False),
     Stay(keys.tick_lock(), "who runs recovery now; lives a second"),
     Stay(keys.job("*~*"), "what was written ahead of a job that was never made; lives an hour"),

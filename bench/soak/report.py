@@ -50,6 +50,11 @@ class Run:
     lives: Counter[str] = field(default_factory=Counter)
     keys: Mapping[str, int] = field(default_factory=dict)
 
+    def measures(self, book: str) -> bool:
+        """Growth can be told of lives that were long enough only; a short run has none."""
+        needed = {"memory": self.memory, "descriptors": self.descriptors}.get(book)
+        return needed is None or any(line.growth.per_10_min is not None for line in needed)
+
 
 def balances(books: Books) -> bool:
     return not books.findings
@@ -109,7 +114,7 @@ def as_markdown(run: Run, books: Books) -> str:
     ]
     for name, what in BOOKS.items():
         found = books.of(name)
-        verdict = "balances" if not found else f"**{len(found)} findings**"
+        verdict = f"**{len(found)} findings**" if found else "balances" if run.measures(name) else "not measured"
         lines.append(f"| {name}: {what} | {verdict} | {books.notes.get(name, '')} |")
     for name in BOOKS:
         if found := books.of(name):
@@ -155,6 +160,8 @@ def _rule(unit: str, bound: Bound) -> str:
 
 
 def _table(listed: Sequence[Line], bound: Bound) -> list[str]:
+    if not any(line.growth.per_10_min is not None for line in listed):
+        return ["", "Nothing lived long enough to be measured."]
     rows = ["", "| part | first | median | last | measured, s | per ten minutes |", "|---|---|---|---|---|---|"]
     for line in listed:
         each = line.growth

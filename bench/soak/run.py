@@ -87,6 +87,8 @@ class Soak:
             self._watch.write(self._system.folder / "looks.csv")
             self.run.faults = [(at - started_at, what) for at, what in self._faults.log]
             self.run.fault_counts = self._faults.counts
+        self.books.balance()
+        self._note_counts()
         self._check_calls()
         self._check_growth()
         self._say(f"all has ended; waiting for jobs to expire ({JOB_TTL_S} s)")
@@ -111,6 +113,14 @@ class Soak:
             if not self._system.is_running:
                 self.books.find("processes", "up", "it ended by itself")
                 return
+
+    def _note_counts(self) -> None:
+        counts, notes = self.books.counts, self.books.notes
+        notes["idempotency"] = f"{counts['twist: repeat']} keys repeated, {counts['twist: conflict']} with another body"
+        notes["rollouts"] = (
+            f"{counts['rollouts ended']} of {counts['rollouts accepted']} ended; samples acknowledged: "
+            f"{counts['samples acknowledged']:,}, dropped as stale: {counts['samples dropped as stale']:,}"
+        )
 
     def _check_calls(self) -> None:
         """What the API answered and what was used of it: a killed worker takes answers with it, but none is made up."""

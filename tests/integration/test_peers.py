@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers.kill import PATIENCE_S, assess, kill_halfway
+from bench.peers.__main__ import alone
+from bench.peers.kill import PATIENCE_S, Damage, assess, kill_halfway
 from bench.peers.peer import Place
 from bench.peers.program import program
 from bench.peers.questions import make_questions
 from bench.peers.registry import JUDGES
-from bench.peers.witness import ApiCounts
+from bench.peers.speed import Course, Speed
+from bench.peers.table import Report, Row, ahead
+from bench.peers.witness import ApiCounts, Journal
 from workers.development_api.handle import Handle, running
 
 
@@ -35,7 +38,7 @@ def test_a_peer_gives_every_question_its_right_verdict(name: str, place: Place, 
         peer.answer()  # asserts that they are right
     assert {question.expected for question in asked} == {1.0, 10.0}, "one that always says the same would be found out"
     assert len({question.item["response"] for question in asked}) == 9
-    assert development_api.calls == (9 if name == "assay" else 12), "only Assay asks equal questions once"
+    assert development_api.calls == (9 if name in ("assay", "multiprocessing") else 12), "who asks equal ones once"
 
 
 def test_a_program_that_is_killed_and_run_again_repeats_what_it_had_asked(
@@ -56,3 +59,28 @@ def test_lost_items_and_repeated_calls_are_told_apart() -> None:
     assert (cut.lost, cut.repeated, cut.ended) == (2, 0, False), "a wrong verdict is no answer"
     gone = assess("it", asked, None, made=(4, 3), after_s=1.0)
     assert (gone.lost, gone.repeated, gone.ended) == (6, 1, False)
+
+
+def test_who_is_ahead_of_assay_is_read_from_the_table() -> None:
+    ours = Row("Assay", Speed(items_per_s=[100.0, 110.0, 90.0], cpu_s=[2.0]), Damage("it", 0, 3, True, 5.0))
+    faster = Row("fast", Speed(items_per_s=[200.0], cpu_s=[1.99]), Damage("it", 7, 0, True, 4.9))
+    said = list(ahead({"assay": ours, "fast": faster, "failed": Row("failed")}))
+    assert "- items/s (100): fast (200)" in said
+    assert "- CPU (2): nobody" in said, "what differs by less than rounds do is no lead"
+    assert "- items lost by the kill (0): nobody" in said
+    assert "- items repeated by it (3): fast (0)" in said
+    assert not [line for line in said if line.startswith("- memory")], "it was not measured"
+
+
+def test_a_peer_that_fails_is_told_and_costs_the_others_nothing(place: Place, tmp_path: Path) -> None:
+    report = Report(tmp_path / "peers")
+    course = Course(place, Journal(tmp_path), 1, 10, 0.0, 1)
+    report.rows = {
+        "rq": Row("RQ"),
+        "threads": Row("ThreadPoolExecutor", Speed("1 process", [50.0], [1.0], [0.1], [1.0])),
+    }
+    with alone("rq", "kill -9", course, report):
+        raise RuntimeError("not ready within 60 s")
+    text = (tmp_path / "peers.md").read_text()
+    assert "**Failed:** RQ, kill -9: RuntimeError: not ready within 60 s." in text
+    assert "| ThreadPoolExecutor | 1 process | 50 (50 to 50) |" in text

@@ -11,7 +11,7 @@ from bench.soak import orphans
 from bench.soak.books import Account, Books, Delivery, Expected, wrong_deliveries, wrong_outcomes, wrong_scores
 from bench.soak.memory import MEMORY, Life, growth_of
 from bench.soak.orders import MENU, Order
-from bench.soak.report import BOOKS, Run, as_json, as_markdown, balances
+from bench.soak.report import BOOKS, Line, Run, as_json, as_markdown, balances
 from bench.soak.system import role_of
 from config import keys
 from tasks.jobs.core import create_core
@@ -131,6 +131,14 @@ def test_an_orphan_key_is_found_and_so_is_one_that_never_lapses() -> None:
     ]
 
 
+def test_every_key_without_expiry_that_any_system_has_may_stay() -> None:
+    asked_for = {keys.api_limits, keys.benchmarks}  # by administrators, and by nobody in a soak
+    lasting = [make for name, make in vars(keys).items() if "No expiry" in (getattr(make, "__doc__", "") or "")]
+    found = {make(): -1 for make in lasting if make not in asked_for and make is not keys}
+    assert keys.totals() in found
+    assert orphans.orphans(found, orphans.STATE) == []
+
+
 def test_an_orphan_file_is_found(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     assert list(orphans.files_in(tmp_path, ("jobs",))) == []
@@ -140,12 +148,27 @@ def test_an_orphan_file_is_found(tmp_path: Path) -> None:
     assert list(orphans.files_in(tmp_path, ("jobs",))) == ["jobs/j/items.jsonl"]
 
 
+def test_an_item_that_no_job_has_an_outcome_of_is_found() -> None:
+    books = Books()
+    books.count("items accepted", 3)
+    books.enter(account(*GOOD), EXPECTED)
+    books.balance()
+    assert balances(books)
+    assert books.notes["outcomes"] == "3 items accepted, 3 outcomes: 2 ok, 1 failed, 0 timed out, 0 cancelled"
+    books.count("items accepted")
+    books.balance()
+    assert [each.what for each in books.findings] == ["4 items were accepted, and 3 have an outcome"]
+
+
 def test_a_report_says_whether_the_books_balance_and_what_does_not() -> None:
     books, run = Books(), Run(7, 10.0, "today")
     books.enter(account(*GOOD), EXPECTED)
     assert balances(books)
     assert as_json(run, books)["by_kind"]["rules"]["jobs"] == 1
     assert "The books balance." in as_markdown(run, books)
+    assert "memory of every process is flat | not measured |" in as_markdown(run, books)
+    run.memory.append(Line("web #1", growth_of(looks(600, 0.0))))
+    assert "memory of every process is flat | balances |" in as_markdown(run, books)
     books.enter(account(*GOOD[:2]), EXPECTED)
     assert not balances(books)
     text = as_markdown(run, books)
