@@ -107,6 +107,21 @@ def test_the_overview_follows_the_work_and_comes_back_after_the_server_was_away(
     page.wait_for_url(f"**/jobs/{job}")
 
 
+def test_a_jobs_page_says_that_redis_is_away_and_that_it_is_back(page: Page, stand: Stand) -> None:
+    job = stand.submit(*({"x": x} for x in range(2000)), spec=LONG)
+    page.goto(f"/jobs/{job}")
+    expect(page.locator("#connection")).to_have_attribute("data-state", "live")
+    stand.redis.stop()
+    expect(page.locator("#banner")).to_contain_text("does not answer")
+    stand.redis.start()
+    expect(page.locator("#banner")).to_have_text("Connected again.")
+    first = done(page)
+    page.wait_for_function(
+        "first => parseInt(document.querySelector('#tiles .tile .note').textContent) > first", arg=first
+    )
+    stand.ask("DELETE", f"/v1/jobs/{job}")
+
+
 def test_pages_fit_a_phone_and_go_dark(browser: Browser, stand: Stand) -> None:
     job = stand.submit({"x": 1, "id": "a" * 60}, {"x": 2, "fail": True}, spec={"cost_s": 0})
     context = browser.new_context(base_url=stand.url, viewport={"width": 390, "height": 844}, color_scheme="dark")

@@ -56,6 +56,7 @@ function later(name, run, ms) {
 
 function draw() {
   document.title = `${isActive(job) ? `${percent((job.ok + job.failed) / (job.total || 1))} ` : ""}Assay: ${nameOf(job)}`;
+      stream.answered();
   const download = h("a", { class: "button", href: `${path}/${job.kind === "inference" ? "output" : "results"}`, "data-action": "download" }, "Download");
   const canRetry = ["done", "failed"].includes(job.state) && job.ok < job.total && job.kind !== "rollout";
   const isPaused = job.paused || isHeld();
