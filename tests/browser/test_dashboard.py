@@ -122,6 +122,25 @@ def test_a_jobs_page_says_that_redis_is_away_and_that_it_is_back(page: Page, sta
     stand.ask("DELETE", f"/v1/jobs/{job}")
 
 
+def test_a_rollout_is_watched_on_after_an_answer_that_did_not_come(page: Page, stand: Stand) -> None:
+    asked = {
+        "prompts": [{"prompt": "2 + 3?", "reference": "5"}], "simulated": {"generate_s": 0.05},
+        "sampling": {"n": 2, "temperature": 1.0}, "train_batch_size": 4, "max_queue_size": 8,
+    }  # fmt: skip
+    rollout = stand.ask("POST", "/v1/rollouts", asked)["id"]
+    page.goto(f"/jobs/{rollout}")
+    expect(page.locator("#special")).to_contain_text(
+        "100 % of 8"
+    )  # it is full: nobody takes samples, and no event comes
+    page.route("**/v1/rollouts/*", lambda route: route.abort())
+    with page.expect_event("requestfailed"):
+        pass
+    page.unroute("**/v1/rollouts/*")
+    with page.expect_response("**/v1/rollouts/*/batches"):
+        pass
+    stand.ask("DELETE", f"/v1/jobs/{rollout}")
+
+
 def test_pages_fit_a_phone_and_go_dark(browser: Browser, stand: Stand) -> None:
     job = stand.submit({"x": 1, "id": "a" * 60}, {"x": 2, "fail": True}, spec={"cost_s": 0})
     context = browser.new_context(base_url=stand.url, viewport={"width": 390, "height": 844}, color_scheme="dark")
