@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from tests.browser.stand import Stand
 from web import tokens
@@ -139,6 +139,23 @@ def test_a_rollout_is_watched_on_after_an_answer_that_did_not_come(page: Page, s
     with page.expect_response("**/v1/rollouts/*/batches"):
         pass
     stand.ask("DELETE", f"/v1/jobs/{rollout}")
+
+
+def is_within(inner: Locator, outer: Locator) -> bool:
+    one, other = inner.bounding_box(), outer.bounding_box()
+    assert one
+    assert other
+    return one["width"] > 0 and one["x"] >= other["x"] and one["x"] + one["width"] <= other["x"] + other["width"]
+
+
+def test_a_benchmark_is_started_without_scrolling_sideways(page: Page) -> None:
+    page.goto("/benchmarks")
+    button = page.locator("#suites tr", has_text="quick").get_by_role("button", name="Run now")
+    assert is_within(button, page.locator("#suites"))
+    single = page.locator("#suites tr", has_text="rule_scoring").last
+    expect(single).not_to_be_visible()
+    page.get_by_text("one by one").press("Enter")
+    expect(single.get_by_role("button", name="Run now")).to_be_visible()
 
 
 def test_pages_fit_a_phone_and_go_dark(browser: Browser, stand: Stand) -> None:

@@ -73,7 +73,7 @@ export function jobRow(job, now) {
 
 export const jobList = (jobs, now) => h("ul", { class: "joblist" }, jobs.map((job) => jobRow(job, now)));
 
-/** A table that scrolls inside itself. Columns: [title, cell of a row, is it a number]. */
+/** A table that scrolls inside itself. Columns: [title, cell of a row, is it a number, or a class of its own]. */
 export const table = (label, columns, rows, keyOf) =>
   h(
     "div",
@@ -81,11 +81,13 @@ export const table = (label, columns, rows, keyOf) =>
     h(
       "table",
       {},
-      h("thead", {}, h("tr", {}, columns.map(([title, , number]) => h("th", { scope: "col", class: number && "number" }, title)))),
-      h("tbody", {}, rows.map((row) => h("tr", { "data-key": keyOf(row) }, columns.map(([, cell, number]) => h("td", { class: number && "number" }, cell(row)))))),
+      h("thead", {}, h("tr", {}, columns.map(([title, , sort]) => h("th", { scope: "col", class: classOf(sort) }, title)))),
+      h("tbody", {}, rows.map((row) => h("tr", { "data-key": keyOf(row) }, columns.map(([, cell, sort]) => h("td", { class: classOf(sort) }, cell(row)))))),
     ),
   );
 
 export const empty = (...text) => h("p", { class: "empty" }, ...text);
 
 export const button = (text, action, value, tone) => h("button", { type: "button", "data-action": action, "data-value": value, class: tone }, text);
+const classOf = (sort) => (sort === true ? "number" : sort);
+
