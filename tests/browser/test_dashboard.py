@@ -158,6 +158,13 @@ def test_a_benchmark_is_started_without_scrolling_sideways(page: Page) -> None:
     expect(single.get_by_role("button", name="Run now")).to_be_visible()
 
 
+def test_the_overview_of_an_idle_stack_shows_no_trouble(page: Page) -> None:
+    page.goto("/")
+    expect(page.locator("#health h1")).to_have_text("Healthy")
+    expect(page.locator("#queues tr", has_text="benchmark")).to_contain_text("until one waits")
+    expect(page.locator("#queues [data-tone=bad]")).to_have_count(0)
+
+
 def test_pages_fit_a_phone_and_go_dark(browser: Browser, stand: Stand) -> None:
     job = stand.submit({"x": 1, "id": "a" * 60}, {"x": 2, "fail": True}, spec={"cost_s": 0})
     context = browser.new_context(base_url=stand.url, viewport={"width": 390, "height": 844}, color_scheme="dark")
