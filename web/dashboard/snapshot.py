@@ -121,7 +121,7 @@ def _queue_rows(rows: Sequence[dict[str, Any]], depth: Depth, rates: dict[str, f
 
 def _worker_row(worker: dict[str, Any], rates: dict[str, float]) -> dict[str, Any]:
     """Without what is told elsewhere, or is nobody's business."""
-    hidden = ("incarnation", "launcher", "policies", "models", "loading")
+    hidden = ("incarnation", "launcher", "policies", "models", "weights", "loading")
     return {name: value for name, value in worker.items() if name not in hidden} | {
         "rate": _rate(rates, [worker["name"]])
     }
