@@ -362,6 +362,7 @@ class RecentGlance(Wire):
     states: dict[str, int]
     items: int = Field(description="That have an outcome.")
     failed: int
+    reasons: dict[str, int] = Field(description="Why they failed, the most frequent reason first.")
     hits: int = Field(description="Items that came from the cache.")
     calls_saved: int = Field(description="The same of jobs that ask outside APIs.")
 
