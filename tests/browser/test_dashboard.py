@@ -141,6 +141,30 @@ def test_a_rollout_is_watched_on_after_an_answer_that_did_not_come(page: Page, s
     stand.ask("DELETE", f"/v1/jobs/{rollout}")
 
 
+def test_long_names_leave_room_for_what_else_there_is_to_see(page: Page, stand: Stand) -> None:
+    name = "<i>" + "a-name-without-end-" * 40
+    items = [{"x": 1, "id": name[:200], "group_id": name[:200]}, {"x": 2, "id": name[:199], "fail": True}]
+    job = stand.submit(*items, spec={"cost_s": 0, "cacheable": True}, metadata={"name": name, "why": name})
+    page.goto("/jobs")
+    row = page.locator(f"#jobs a[href='/jobs/{job}']")
+    expect(row).to_contain_text("1 failed")
+    expect(row.locator(".why")).to_have_text("simulated_failure")  # why, without opening it
+    for part in (row.locator(".what .dim"), row.locator(".why")):
+        assert is_within(part, row), "the kind and the reason are seen"
+    row.click()
+    expect(page.locator("[aria-current]")).to_have_text("Jobs")
+    page.get_by_text("Metadata").click()
+    expect(page.locator("#head pre")).to_contain_text('"why": "<i>a-name')
+    table = page.locator("#items .table")
+    expect(table.locator("tbody tr")).to_have_count(2)
+    assert table.evaluate("node => node.scrollWidth - node.clientWidth") < 300, "what became of an item is near its id"
+    again = stand.submit(items[0], spec={"cost_s": 0, "cacheable": True})
+    page.goto(f"/jobs/{again}")
+    expect(page.locator("#items tbody tr")).to_contain_text("cached")
+    expect(page.locator("#items tbody td").last).to_have_text("–")  # no worker had to do it
+    expect(page.locator("#latency")).to_contain_text("all of it came from the cache")
+
+
 def is_within(inner: Locator, outer: Locator) -> bool:
     one, other = inner.bounding_box(), outer.bounding_box()
     assert one

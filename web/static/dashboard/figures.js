@@ -21,9 +21,9 @@ export function scores(told) {
   histogram.draw(edges, [{ label: "items", tone: "accent", data: found.bins.map((bin) => bin.count), borderWidth: 1, borderRadius: 3, categoryPercentage: 0.92, barPercentage: 0.98, maxBarThickness: 90 }], { titles: names });
 }
 
-export function latency(told) {
+export function latency(told, isOver) {
   const found = told.latency_ms;
-  if (!found) return show(byId("latency"), empty("Nothing was computed: all came from the cache, or is still to come."));
+  if (!found) return show(byId("latency"), empty(isOver && told.looked_at ? "Nothing was computed: all of it came from the cache." : "Nothing was computed yet."));
   const rows = ["p50", "p90", "p95", "p99", "most"];
   show(
     byId("latency"),

@@ -78,20 +78,23 @@ export class Items {
 }
 
 const COLUMNS = [
-  ["Item", (row) => [h("b", {}, row.id ?? `#${row.index}`), row.group_id ? h("span", { class: "dim" }, ` ${row.group_id}`) : ""]],
+  ["Item", (row) => [clipped("b", row.id ?? `#${row.index}`), row.group_id ? [" ", clipped("span", row.group_id)] : ""]],
   ["Status", (row) => [word(row.status.replace("_", " "), TONES[row.status]), row.cached ? [" ", word("cached")] : ""]],
   ["Score", (row) => (row.score === null ? "–" : figure(row.score)), true],
   ["What", (row) => what(row)],
-  ["Time", (row) => milliseconds(row.latency_ms), true],
+  ["Time", (row) => (row.cached ? "–" : milliseconds(row.latency_ms)), true],
   ["Tries", (row) => row.attempts, true],
-  ["Worker", (row) => row.worker ?? "–"],
+  ["Worker", (row) => row.worker || "–"],
 ];
+
+/** A client's own name for something, which may be long: all of it is in what the pointer shows, and in the row's answer. */
+const clipped = (tag, text) => h(tag, { class: tag === "b" ? "clip" : "clip dim", title: String(text).length > 30 ? text : null }, text);
 
 function what(row) {
   const { value, parts, error } = row;
   const whole = { ...(error && { error }), ...(parts && { parts }), ...(isNothing(value) ? {} : { value }) };
   if (!Object.keys(whole).length) return "–";
-  const line = error ? `${error.type}: ${error.message}` : brief(row) || "value";
+  const line = error ? `${error.type}: ${error.message}` : brief(row) || JSON.stringify(value);
   return h("details", {}, h("summary", {}, line.length > 70 ? `${line.slice(0, 70)}…` : line), h("pre", {}, JSON.stringify(whole, null, 2)));
 }
 

@@ -35,7 +35,7 @@ async function sum() {
   const told = await ask(`${path}/summary`);
   summed = now;
   scores(told);
-  latency(told);
+  latency(told, !isActive(job));
   show(byId("failures"), failures(told));
   items.offer(told.failures.map((failure) => failure.type));
   await special(job);
@@ -65,7 +65,7 @@ function draw() {
     h(
       "div",
       { class: "title" },
-      h("h1", {}, nameOf(job), " ", stateOf({ ...job, paused: isPaused })),
+      h("h1", {}, h("span", { class: "named", title: nameOf(job).length > 60 ? nameOf(job) : null }, nameOf(job)), " ", stateOf({ ...job, paused: isPaused })),
       h(
         "p",
         { class: "buttons" },
@@ -86,6 +86,7 @@ function draw() {
 
 function tiles() {
   const done = job.ok + job.failed;
+    Object.keys(job.metadata).length ? h("details", { "data-key": "metadata" }, h("summary", {}, "Metadata"), h("pre", {}, JSON.stringify(job.metadata, null, 2))) : null,
   const isOpen = job.open && isActive(job);
   return [
     tile("Done", isOpen ? brief(done) : percent(job.total ? done / job.total : 0), isOpen ? "no end is set" : `${count(done)} of ${count(job.total)}`),
