@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
@@ -14,6 +15,7 @@ from workers.embedded_redis import free_port
 expect.set_options(timeout=30_000)
 
 LONG = {"cost_s": 0.2, "batch_items": 1}
+FAINT = Path(__file__).with_name("faint.js")
 
 
 def done(page: Page) -> int:
@@ -187,6 +189,18 @@ def test_the_overview_of_an_idle_stack_shows_no_trouble(page: Page) -> None:
     expect(page.locator("#health h1")).to_have_text("Healthy")
     expect(page.locator("#queues tr", has_text="benchmark")).to_contain_text("until one waits")
     expect(page.locator("#queues [data-tone=bad]")).to_have_count(0)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(browser: Browser, stand: Stand, scheme: Literal["light", "dark"]) -> None:
+    job = stand.submit({"x": 1}, {"x": 2, "fail": True}, spec={"cost_s": 0})
+    context = browser.new_context(base_url=stand.url, color_scheme=scheme)
+    page = context.new_page()
+    for path, ready in (("/", "#jobs .why"), (f"/jobs/{job}", "#items tbody tr"), ("/submit", "textarea")):
+        page.goto(path)
+        page.locator(ready).first.wait_for()
+        assert page.evaluate(FAINT.read_text()) == [], f"{path} in {scheme}: less than 4.5 to 1"
+    context.close()
 
 
 def test_pages_fit_a_phone_and_go_dark(browser: Browser, stand: Stand) -> None:
