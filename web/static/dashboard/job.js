@@ -18,6 +18,7 @@ const SUM_MS = 2500;
 
 let job = null;
 let summed = "";
+let isBare = false;
 let timers = {};
 const items = new Items(path);
 
@@ -39,15 +40,23 @@ async function sum() {
   show(byId("failures"), failures(told));
   items.offer(told.failures.map((failure) => failure.type));
   await special(job);
+  isBare = job.kind === "rollout" && !told.looked_at; // its samples went into its queue
+  for (const part of document.querySelectorAll("[data-of=items]")) part.hidden = isBare;
+  if (isBare) return draw();
   if (!items.asked || !isActive(job) || items.isShort) await items.refresh();
 }
 
-/** At most once in so many milliseconds, and once more for what came meanwhile. */
+/** At most once in so many milliseconds, and once more for what came meanwhile. What is wanted at once waits for nothing. */
 function later(name, run, ms) {
+  if (!ms) {
+    clearTimeout(timers[name]);
+    delete timers[name];
+  }
   timers[name] ??= setTimeout(async () => {
     delete timers[name];
     try {
       await run();
+      stream.answered();
     } catch (problem) {
       connection("away", problem.message);
     }
@@ -56,7 +65,6 @@ function later(name, run, ms) {
 
 function draw() {
   document.title = `${isActive(job) ? `${percent((job.ok + job.failed) / (job.total || 1))} ` : ""}Assay: ${nameOf(job)}`;
-      stream.answered();
   const download = h("a", { class: "button", href: `${path}/${job.kind === "inference" ? "output" : "results"}`, "data-action": "download" }, "Download");
   const canRetry = ["done", "failed"].includes(job.state) && job.ok < job.total && job.kind !== "rollout";
   const isPaused = job.paused || isHeld();
@@ -72,12 +80,13 @@ function draw() {
         isActive(job) && (isPaused ? button("Resume", "resume", id) : button("Pause", "pause", id)),
         isActive(job) && button(job.kind === "rollout" ? "End" : "Cancel", "cancel", id, "danger"),
         canRetry && button("Retry failed", "retry", id, "strong"),
-        download,
+        !isBare && download,
       ),
     ),
     h("p", { class: "dim" }, `${job.kind} · ${job.priority} · submitted ${day(job.created_at)} · ${job.id}${job.epoch ? ` · retried ${plural(job.epoch, "time")}` : ""}`),
     progress(job),
     job.reason ? h("p", {}, h("em", { class: "bad" }, `Ended early: ${job.reason}.`)) : null,
+    Object.keys(job.metadata).length ? h("details", { "data-key": "metadata" }, h("summary", {}, "Metadata"), h("pre", {}, JSON.stringify(job.metadata, null, 2))) : null,
     job.notes.length ? h("p", { class: "note" }, job.notes.map((note) => `${note[0].toUpperCase()}${note.slice(1)}. `)) : null,
   );
   show(byId("tiles"), tiles());
@@ -86,7 +95,6 @@ function draw() {
 
 function tiles() {
   const done = job.ok + job.failed;
-    Object.keys(job.metadata).length ? h("details", { "data-key": "metadata" }, h("summary", {}, "Metadata"), h("pre", {}, JSON.stringify(job.metadata, null, 2))) : null,
   const isOpen = job.open && isActive(job);
   return [
     tile("Done", isOpen ? brief(done) : percent(job.total ? done / job.total : 0), isOpen ? "no end is set" : `${count(done)} of ${count(job.total)}`),

@@ -28,7 +28,7 @@ function options({ x, y, right, stacked, legend, titles, ...rest }) {
     scales: {
       x: axis({ ...x, grid: { display: false } }),
       y: axis({ beginAtZero: true, ...y }),
-      ...(right ? { right: axis({ beginAtZero: true, position: "right", grid: { display: false } }) } : {}),
+      ...(right ? { right: axis({ beginAtZero: true, position: "right", grid: { display: false }, ticks: { precision: 0 } }) } : {}),
     },
     ...rest,
   };
