@@ -124,6 +124,19 @@ def test_a_jobs_page_says_that_redis_is_away_and_that_it_is_back(page: Page, sta
     stand.ask("DELETE", f"/v1/jobs/{job}")
 
 
+def test_an_item_is_found_among_many_without_further_asking(page: Page, stand: Stand) -> None:
+    items = [{"x": 91, "id": f"row-{number}"} for number in range(21_000)]
+    job = stand.submit(*items, {"x": 92, "id": "needle"}, spec={"cost_s": 0, "cacheable": True})
+    page.goto(f"/jobs/{job}")
+    expect(page.locator("#head .word")).to_have_text("done")
+    expect(page.locator("#items tbody tr")).to_have_count(25)
+    page.get_by_label("Search").fill("needle")
+    page.get_by_label("Search").press("Enter")
+    expect(page.locator("#items tbody tr")).to_have_count(1)
+    expect(page.locator("#found")).to_have_text("1 item found.")
+    expect(page.get_by_role("button", name="Look further")).not_to_be_visible()
+
+
 def test_a_rollout_is_watched_on_after_an_answer_that_did_not_come(page: Page, stand: Stand) -> None:
     asked = {
         "prompts": [{"prompt": "2 + 3?", "reference": "5"}], "simulated": {"generate_s": 0.05},
