@@ -86,7 +86,7 @@ function draw() {
     h("p", { class: "dim" }, `${job.kind} · ${job.priority} · submitted ${day(job.created_at)} · ${job.id}${job.epoch ? ` · retried ${plural(job.epoch, "time")}` : ""}`),
     progress(job),
     job.reason ? h("p", {}, h("em", { class: "bad" }, `Ended early: ${job.reason}.`)) : null,
-    Object.keys(job.metadata).length ? h("details", { "data-key": "metadata" }, h("summary", {}, "Metadata"), h("pre", {}, JSON.stringify(job.metadata, null, 2))) : null,
+    Object.keys(job.metadata).some((key) => key !== "name") ? h("details", { "data-key": "metadata" }, h("summary", {}, "Metadata"), h("pre", {}, JSON.stringify(job.metadata, null, 2))) : null,
     job.notes.length ? h("p", { class: "note" }, job.notes.map((note) => `${note[0].toUpperCase()}${note.slice(1)}. `)) : null,
   );
   show(byId("tiles"), tiles());

@@ -70,9 +70,9 @@ function tiles(now) {
   const cost = {};
   for (const usage of usages) for (const [currency, amount] of Object.entries(usage.cost)) cost[currency] = (cost[currency] ?? 0) + amount;
   return [
-    tile("Items a second", now.rate ? rate(now.rate).replace("/s", "") : "0", "over the last seconds"),
+    tile("Items a second", now.rate ? rate(now.rate).replace("/s", "") : "0", "of the last 8 s"),
     tile("Waiting", brief(wait), wait && oldest >= 0 ? `oldest ${span(oldest)}` : "nothing waits"),
-    tile("Running jobs", count(active.length), `${plural(jobs, "recent job")} in all`),
+    tile("Running jobs", count(active.length), `of ${plural(jobs, "recent job")}`),
     tile("Failed of late", brief(failed), failed ? why(reasons) : "nothing", failed ? "bad" : null),
     tile("Devices busy", percent(share), `${now.devices.filter((device) => device.busy).length} of ${now.devices.length} at work now`),
     tile("From the cache", items ? percent(hits / items) : "–", saved ? `${plural(saved, "API call")} saved` : "no API call saved"),

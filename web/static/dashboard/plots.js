@@ -8,7 +8,7 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 /** [{label, tone, data, ...}] with tones instead of colours. */
 function coloured(series) {
   return series.map(({ tone, fill, ...rest }) => ({
-    ...(rest.data.length === 1 && { pointRadius: 3 }), // a line of one point would not be seen
+    pointRadius: rest.data.length === 1 ? 3 : 0, // a line of one point would not be seen
     ...rest,
     borderColor: colour(tone),
     backgroundColor: fill === false ? "transparent" : colour(`${tone}-soft`),
