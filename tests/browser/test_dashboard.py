@@ -15,6 +15,7 @@ from workers.embedded_redis import free_port
 expect.set_options(timeout=30_000)
 
 LONG = {"cost_s": 0.2, "batch_items": 1}
+PACE = "Chart.getChart('pace').getDatasetMeta(0).data"
 FAINT = Path(__file__).with_name("faint.js")
 
 
@@ -93,6 +94,8 @@ def test_the_overview_follows_the_work_and_comes_back_after_the_server_was_away(
     expect(row).to_contain_text("<b>night</b>")  # what a client called it, as text
     expect(row).to_contain_text("running")
     expect(page.locator("#devices .card").first).to_contain_text("busy")
+    page.wait_for_function(f"() => {PACE}.length > 2")
+    assert page.evaluate(f"() => {PACE}.every((point) => !point.options.radius)"), "a line without rings"
     before = row.locator(".done").inner_text()
     expect(row.locator(".done")).not_to_have_text(before)
     row.focus()

@@ -8,7 +8,7 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 /** [{label, tone, data, ...}] with tones instead of colours. */
 function coloured(series) {
   return series.map(({ tone, fill, ...rest }) => ({
-    pointRadius: rest.data.length === 1 ? 3 : 0, // a line of one point would not be seen
+    pointRadius: ({ dataset }) => (dataset.data.length === 1 ? 3 : 0), // a line of one point would not be seen; a number would be kept for all that follow
     ...rest,
     borderColor: colour(tone),
     backgroundColor: fill === false ? "transparent" : colour(`${tone}-soft`),
