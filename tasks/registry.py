@@ -5,7 +5,7 @@ Dispatch, recovery and the dashboard read it; what a worker does with its jobs i
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Self, cast
 
@@ -88,6 +88,8 @@ class Worker:
     versions: dict[str, str] = field(default_factory=dict)
     models: tuple[str, ...] = ()
     """What its process holds, last used last."""
+    weights: dict[str, str] = field(default_factory=dict)
+    """By model, the version of its weights: a hub revision, a fingerprint of its files, or what a rollout put there."""
     loading: str = ""
     """The model that is being loaded."""
     policies: tuple[PolicyServer, ...] = ()
@@ -145,9 +147,12 @@ class Registry:
         """Take the record away, unless a newer worker of the same name has written its own."""
         self._leave(keys=[keys.worker(worker.name), keys.workers()], args=[worker.name, worker.incarnation])
 
-    def tell_models(self, worker: Worker, loaded: Sequence[str], loading: str = "") -> None:
+    def tell_models(
+        self, worker: Worker, loaded: Sequence[str], loading: str = "", weights: Mapping[str, str] | None = None
+    ) -> None:
         """Said by the process that holds them; its parent, which beats, cannot know."""
-        told = {"incarnation": worker.incarnation, "loaded": list(loaded), "loading": loading}
+        held = {"loaded": list(loaded), "loading": loading, "weights": dict(weights or {})}
+        told = {"incarnation": worker.incarnation} | held
         self._state.set(keys.worker_models(worker.name), json.dumps(told), ex=2 * MODELS_TOLD_S)
 
     def tell_policies(self, worker: Worker, servers: Sequence[PolicyServer]) -> None:
@@ -181,7 +186,8 @@ class Registry:
 
 def _with_told(worker: Worker, models: str | None, policies: str | None) -> Worker:
     if (told := _told_by(worker, models)) is not None:
-        worker = replace(worker, models=tuple(told["loaded"]), loading=told["loading"])
+        weights = told.get("weights", {})  # an older worker does not say
+        worker = replace(worker, models=tuple(told["loaded"]), loading=told["loading"], weights=weights)
     if (told := _told_by(worker, policies)) is not None:
         worker = replace(worker, policies=tuple(PolicyServer(**server) for server in told["servers"]))
     return worker

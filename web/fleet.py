@@ -84,6 +84,7 @@ def device_rows() -> list[dict[str, Any]]:
             "busy": worker.active > 0,
             "busy_s": worker.busy_s,
             "models": [_short(model) for model in worker.models],
+            "weights": {_short(model): version for model, version in worker.weights.items()},
             "loading": _short(worker.loading),
             "memory_used_mb": sum(gpu.memory_used_mb for gpu in worker.gpus) if worker.gpus else None,
             "memory_total_mb": sum(gpu.memory_total_mb for gpu in worker.gpus) if worker.gpus else None,

@@ -214,6 +214,10 @@ class DeviceView(Wire):
     busy: bool
     busy_s: float = Field(description="Seconds since its worker started in which it ran something.")
     models: list[str] = Field(description="That its process holds.")
+    weights: dict[str, str] = Field(
+        description="By model, the version of its weights: a hub revision, a fingerprint of its files, or, where a "
+        "rollout put them there, `<rollout_id>:<version>:<n>`."
+    )
     loading: str = Field(description="The model that is being loaded; empty: none.")
     memory_used_mb: int | None = Field(description="Of all its GPUs; null where there is none, as the next.")
     memory_total_mb: int | None
@@ -358,6 +362,7 @@ class RecentGlance(Wire):
     states: dict[str, int]
     items: int = Field(description="That have an outcome.")
     failed: int
+    reasons: dict[str, int] = Field(description="Why they failed, the most frequent reason first.")
     hits: int = Field(description="Items that came from the cache.")
     calls_saved: int = Field(description="The same of jobs that ask outside APIs.")
 

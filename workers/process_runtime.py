@@ -84,7 +84,7 @@ class ProcessRuntime:
     def _tell_models(self, holdings: "Holdings") -> None:
         self._told_at = time.monotonic()
         try:
-            self._core.registry.tell_models(self._worker, holdings.loaded, holdings.loading)
+            self._core.registry.tell_models(self._worker, holdings.loaded, holdings.loading, holdings.weights)
         except RedisError as error:  # it is told again; work does not wait for it
             log.warning("cannot tell which models are here: %s", error)
 

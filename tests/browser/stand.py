@@ -19,7 +19,7 @@ from workers.embedded_redis import free_port
 
 class Stand:
     def __init__(self, programs: Programs, redis: RedisServer, folder: Path) -> None:
-        self._programs, self._redis, self._folder = programs, redis, folder
+        self._programs, self.redis, self._folder = programs, redis, folder
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.web: Program | None = None
@@ -35,7 +35,7 @@ class Stand:
             for pool in ("device", "cpu", "api")
         ]
         self.start_web()
-        registry = Registry(connect(self._redis.url), Settings(redis_url=self._redis.url).heartbeat_ttl_s)
+        registry = Registry(connect(self.redis.url), Settings(redis_url=self.redis.url).heartbeat_ttl_s)
         wait_until(lambda: sum(each.state == "ready" for each in registry.workers()) == 4, "all workers are ready")
 
     def stop(self) -> None:

@@ -3,9 +3,10 @@
 import json
 import re
 from pathlib import Path
+from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from tests.browser.stand import Stand
 from web import tokens
@@ -14,6 +15,8 @@ from workers.embedded_redis import free_port
 expect.set_options(timeout=30_000)
 
 LONG = {"cost_s": 0.2, "batch_items": 1}
+PACE = "Chart.getChart('pace').getDatasetMeta(0).data"
+FAINT = Path(__file__).with_name("faint.js")
 
 
 def done(page: Page) -> int:
@@ -91,6 +94,8 @@ def test_the_overview_follows_the_work_and_comes_back_after_the_server_was_away(
     expect(row).to_contain_text("<b>night</b>")  # what a client called it, as text
     expect(row).to_contain_text("running")
     expect(page.locator("#devices .card").first).to_contain_text("busy")
+    page.wait_for_function(f"() => {PACE}.length > 2")
+    assert page.evaluate(f"() => {PACE}.every((point) => !point.options.radius)"), "a line without rings"
     before = row.locator(".done").inner_text()
     expect(row.locator(".done")).not_to_have_text(before)
     row.focus()
@@ -105,6 +110,113 @@ def test_the_overview_follows_the_work_and_comes_back_after_the_server_was_away(
     expect(row).to_contain_text("cancelled")
     page.keyboard.press("Enter")
     page.wait_for_url(f"**/jobs/{job}")
+
+
+def test_a_jobs_page_says_that_redis_is_away_and_that_it_is_back(page: Page, stand: Stand) -> None:
+    job = stand.submit(*({"x": x} for x in range(2000)), spec=LONG)
+    page.goto(f"/jobs/{job}")
+    expect(page.locator("#connection")).to_have_attribute("data-state", "live")
+    stand.redis.stop()
+    expect(page.locator("#banner")).to_contain_text("does not answer")
+    stand.redis.start()
+    expect(page.locator("#banner")).to_have_text("Connected again.")
+    first = done(page)
+    page.wait_for_function(
+        "first => parseInt(document.querySelector('#tiles .tile .note').textContent) > first", arg=first
+    )
+    stand.ask("DELETE", f"/v1/jobs/{job}")
+
+
+def test_an_item_is_found_among_many_without_further_asking(page: Page, stand: Stand) -> None:
+    items = [{"x": 91, "id": f"row-{number}"} for number in range(21_000)]
+    job = stand.submit(*items, {"x": 92, "id": "needle"}, spec={"cost_s": 0, "cacheable": True})
+    page.goto(f"/jobs/{job}")
+    expect(page.locator("#head .word")).to_have_text("done")
+    expect(page.locator("#items tbody tr")).to_have_count(25)
+    page.get_by_label("Search").fill("needle")
+    page.get_by_label("Search").press("Enter")
+    expect(page.locator("#items tbody tr")).to_have_count(1)
+    expect(page.locator("#found")).to_have_text("1 item found.")
+    expect(page.get_by_role("button", name="Look further")).not_to_be_visible()
+
+
+def test_a_rollout_is_watched_on_after_an_answer_that_did_not_come(page: Page, stand: Stand) -> None:
+    asked = {
+        "prompts": [{"prompt": "2 + 3?", "reference": "5"}], "simulated": {"generate_s": 0.05},
+        "sampling": {"n": 2, "temperature": 1.0}, "train_batch_size": 4, "max_queue_size": 8,
+    }  # fmt: skip
+    rollout = stand.ask("POST", "/v1/rollouts", asked)["id"]
+    page.goto(f"/jobs/{rollout}")
+    expect(page.locator("#special")).to_contain_text(
+        "100 % of 8"
+    )  # it is full: nobody takes samples, and no event comes
+    page.route("**/v1/rollouts/*", lambda route: route.abort())
+    with page.expect_event("requestfailed"):
+        pass
+    page.unroute("**/v1/rollouts/*")
+    with page.expect_response("**/v1/rollouts/*/batches"):
+        pass
+    stand.ask("DELETE", f"/v1/jobs/{rollout}")
+
+
+def test_long_names_leave_room_for_what_else_there_is_to_see(page: Page, stand: Stand) -> None:
+    name = "<i>" + "a-name-without-end-" * 40
+    items = [{"x": 1, "id": name[:200], "group_id": name[:200]}, {"x": 2, "id": name[:199], "fail": True}]
+    job = stand.submit(*items, spec={"cost_s": 0, "cacheable": True}, metadata={"name": name, "why": name})
+    page.goto("/jobs")
+    row = page.locator(f"#jobs a[href='/jobs/{job}']")
+    expect(row).to_contain_text("1 failed")
+    expect(row.locator(".why")).to_have_text("simulated_failure")  # why, without opening it
+    for part in (row.locator(".what .dim"), row.locator(".why")):
+        assert is_within(part, row), "the kind and the reason are seen"
+    row.click()
+    expect(page.locator("[aria-current]")).to_have_text("Jobs")
+    page.get_by_text("Metadata").click()
+    expect(page.locator("#head pre")).to_contain_text('"why": "<i>a-name')
+    table = page.locator("#items .table")
+    expect(table.locator("tbody tr")).to_have_count(2)
+    assert table.evaluate("node => node.scrollWidth - node.clientWidth") < 300, "what became of an item is near its id"
+    again = stand.submit(items[0], spec={"cost_s": 0, "cacheable": True})
+    page.goto(f"/jobs/{again}")
+    expect(page.locator("#items tbody tr")).to_contain_text("cached")
+    expect(page.locator("#items tbody td").last).to_have_text("–")  # no worker had to do it
+    expect(page.locator("#latency")).to_contain_text("all of it came from the cache")
+
+
+def is_within(inner: Locator, outer: Locator) -> bool:
+    one, other = inner.bounding_box(), outer.bounding_box()
+    assert one
+    assert other
+    return one["width"] > 0 and one["x"] >= other["x"] and one["x"] + one["width"] <= other["x"] + other["width"]
+
+
+def test_a_benchmark_is_started_without_scrolling_sideways(page: Page) -> None:
+    page.goto("/benchmarks")
+    button = page.locator("#suites tr", has_text="quick").get_by_role("button", name="Run now")
+    assert is_within(button, page.locator("#suites"))
+    single = page.locator("#suites tr", has_text="rule_scoring").last
+    expect(single).not_to_be_visible()
+    page.get_by_text("one by one").press("Enter")
+    expect(single.get_by_role("button", name="Run now")).to_be_visible()
+
+
+def test_the_overview_of_an_idle_stack_shows_no_trouble(page: Page) -> None:
+    page.goto("/")
+    expect(page.locator("#health h1")).to_have_text("Healthy")
+    expect(page.locator("#queues tr", has_text="benchmark")).to_contain_text("until one waits")
+    expect(page.locator("#queues [data-tone=bad]")).to_have_count(0)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(browser: Browser, stand: Stand, scheme: Literal["light", "dark"]) -> None:
+    job = stand.submit({"x": 1}, {"x": 2, "fail": True}, spec={"cost_s": 0})
+    context = browser.new_context(base_url=stand.url, color_scheme=scheme)
+    page = context.new_page()
+    for path, ready in (("/", "#jobs .why"), (f"/jobs/{job}", "#items tbody tr"), ("/submit", "textarea")):
+        page.goto(path)
+        page.locator(ready).first.wait_for()
+        assert page.evaluate(FAINT.read_text()) == [], f"{path} in {scheme}: less than 4.5 to 1"
+    context.close()
 
 
 def test_pages_fit_a_phone_and_go_dark(browser: Browser, stand: Stand) -> None:

@@ -76,6 +76,7 @@ def test_the_cache_and_what_failed_are_counted_over_recent_jobs(api: Api, fleet:
         api.done(hand, {"x": 1}, {"x": 2}, {"x": 3, "fail": True}, spec={"cacheable": True})
     recent = glance(api)["recent"]
     assert (recent["jobs"], recent["items"], recent["failed"], recent["hits"]) == (2, 6, 2, 2)
+    assert recent["reasons"] == {"simulated_failure": 2}
     assert recent["calls_saved"] == 0, "none of them asks an API"
 
 

@@ -87,10 +87,10 @@ def test_fields_of_a_newer_release_are_ignored(registry: Registry, state: Redis)
 
 def test_the_models_of_a_process_are_told_beside_its_parents_heartbeat(registry: Registry) -> None:
     registry.announce(WORKER)
-    registry.tell_models(WORKER, ["a", "b"], loading="c")
+    registry.tell_models(WORKER, ["a", "b"], loading="c", weights={"a": "4f"})
     registry.announce(WORKER)  # the parent knows nothing of them
     (found,) = registry.workers()
-    assert (found.models, found.loading) == (("a", "b"), "c")
+    assert (found.models, found.loading, found.weights) == (("a", "b"), "c", {"a": "4f"})
     registry.announce(replace(WORKER, incarnation="second", models=()))
     (found,) = registry.workers()
-    assert (found.models, found.loading) == ((), ""), "they went with their process"
+    assert (found.models, found.loading, found.weights) == ((), "", {}), "they went with their process"

@@ -43,7 +43,8 @@ def test_swapped_weights_answer_like_those_loaded_afresh_and_are_named(folders: 
     assert told(engine, old) == (wanted, {"step-7"})
     engine.swap(ModelRef(str(old)), engine.read(str(old / "model.safetensors")), "step-8")
     assert told(engine, old) == (before, {"step-8"})
-    assert [each.loading for each in announced] == [str(old), ""], "nothing was loaded again"
+    assert [each.loading for each in announced] == [str(old), "", "", ""], "nothing was loaded again"
+    assert [each.weights.get(str(old)) for each in announced[2:]] == ["step-7", "step-8"], "others are told"
 
 
 def drop_one(weights: Weights) -> None:

@@ -91,17 +91,32 @@ def _counted(shared: Services) -> dict[str, Any]:
     for job in newest:
         pipeline.hmget(keys.job(job), ["state", "layout", "asks", "ok", "failed", "cached"])
     states: Counter[str] = Counter()
+    failed_jobs: list[tuple[str, int]] = []
     counts = {"items": 0, "failed": 0, "hits": 0, "calls_saved": 0}
-    for state, layout, asks, *numbers in pipeline.execute():
+    for job, (state, layout, asks, *numbers) in zip(newest, pipeline.execute(), strict=True):
         if state is None:  # expired since
             continue
-        ok, failed, cached = (int(number or 0) // trials_of(layout or "") for number in numbers)
+        trials = trials_of(layout or "")
+        ok, failed, cached = (int(number or 0) // trials for number in numbers)
+        if failed:
+            failed_jobs.append((job, trials))
         states[state] += 1
         counts["items"] += ok + failed
         counts["failed"] += failed
         counts["hits"] += cached
         counts["calls_saved"] += cached if asks == "1" else 0
-    return {"jobs": states.total(), "states": states} | counts
+    return {"jobs": states.total(), "states": states, "reasons": _reasons(shared, failed_jobs)} | counts
+
+
+def _reasons(shared: Services, jobs: Sequence[tuple[str, int]]) -> dict[str, int]:
+    """Why items of these jobs failed, the most frequent reason first. Beside each job, how often its items are run."""
+    pipeline = shared.state.pipeline(transaction=False)
+    for job, _ in jobs:
+        pipeline.hgetall(keys.job_reasons(job))
+    found: Counter[str] = Counter()
+    for (_, trials), reasons in zip(jobs, pipeline.execute(), strict=True):
+        found.update({name: int(number) // trials for name, number in reasons.items()})
+    return {name: number for name, number in found.most_common() if number > 0}
 
 
 def _queue_rows(rows: Sequence[dict[str, Any]], waits: Waits, rates: dict[str, float]) -> list[dict[str, Any]]:
@@ -132,7 +147,7 @@ def _pool_rows(pools: Sequence[PoolWait]) -> list[dict[str, Any]]:
 
 def _worker_row(worker: dict[str, Any], rates: dict[str, float]) -> dict[str, Any]:
     """Without what is told elsewhere, or is nobody's business."""
-    hidden = ("incarnation", "launcher", "policies", "models", "loading")
+    hidden = ("incarnation", "launcher", "policies", "models", "weights", "loading")
     return {name: value for name, value in worker.items() if name not in hidden} | {
         "rate": _rate(rates, [worker["name"]])
     }

@@ -59,7 +59,7 @@ class TransformersEngine:
     """Implements tasks.inference.engine.Engine."""
 
     def __init__(self, options: EngineOptions, announce: Callable[[Holdings], None] | None = None) -> None:
-        """`announce` is told which models are here, and which one is being loaded, whenever that changes."""
+        """`announce` is told which models are here, with which weights, and what is loaded, whenever that changes."""
         self._options = options
         self._device = torch.device("cpu") if options.on_cpu else choose_device()
         sources = Sources(options.named, options.offline, options.hub_cache)
@@ -130,6 +130,7 @@ class TransformersEngine:
     def swap(self, model: ModelRef, weights: Weights, version: str) -> None:
         assert isinstance(weights, ReadWeights)
         put_weights(self._residents.get(model, "generate").model, weights, version)
+        self._residents.tell()
 
     def drop(self, model: ModelRef) -> None:
         self._residents.drop(model, "generate")

@@ -4,7 +4,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -25,10 +25,11 @@ EXTRA_SHARE, EXTRA_BYTES = 0.1, 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What others are told: the models that are here, and the one that is being loaded."""
+    """What others are told: the models that are here, the one that is being loaded, and which weights they have."""
 
     loaded: tuple[str, ...] = ()
     loading: str = ""
+    weights: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ class Residents:
 
     @property
     def holdings(self) -> Holdings:
-        return Holdings(self._names())
+        return self._holdings()
 
     def get(self, ref: ModelRef, role: Role) -> Resident:
         """The model, loaded if it is not here, or has other files by now. Raises ModelUnusable or HubUnavailable."""
@@ -76,6 +77,10 @@ class Residents:
         self._held.move_to_end(key)
         return self._held[key]
 
+    def tell(self) -> None:
+        """A model that is here has other weights now."""
+        self._announce(self.holdings)
+
     def drop(self, ref: ModelRef, role: Role) -> None:
         if self._held.pop((ref, role), None):
             free_device_memory()
@@ -84,7 +89,7 @@ class Residents:
     def _load(self, ref: ModelRef, role: Role) -> Model:
         started = time.monotonic()
         dtype = choose_dtype(ref.dtype, self._device)
-        self._announce(Holdings(self._names(), loading=str(ref)))
+        self._announce(self._holdings(loading=str(ref)))
         try:
             source = self._sources.find(ref)
             needed = int(weights_bytes(source.folder, source.gguf, dtype) * (1 + EXTRA_SHARE)) + EXTRA_BYTES
@@ -113,5 +118,8 @@ class Residents:
             return free
         return min(free, self._memory_bytes - sum(each.bytes for each in self._held.values()))
 
-    def _names(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(str(ref) for ref, _ in self._held))
+    def _holdings(self, loading: str = "") -> Holdings:
+        # What generates is named last: of the roles of a model only that one's weights are ever swapped.
+        held = sorted(self._held.items(), key=lambda item: item[0][1] == "generate")
+        weights = {str(ref): resident.model.version for (ref, _), resident in held}
+        return Holdings(tuple(dict.fromkeys(str(ref) for ref, _ in self._held)), loading, weights)

@@ -18,7 +18,7 @@ const maybe = (path) => ask(path).catch((problem) => (problem.status === 404 ? n
 async function look() {
   const [suites, runs, figures] = await Promise.all([maybe("/v1/benchmarks"), maybe("/v1/benchmarks/runs?limit=50"), maybe("/v1/benchmarks/figures")]);
   regressions(suites?.regressions ?? []);
-  show(byId("suites"), suites?.benchmarks?.length ? suiteTable(suites.benchmarks) : empty("This server runs no benchmarks."));
+  show(byId("suites"), suites?.benchmarks?.length ? offered(suites.benchmarks) : empty("This server runs no benchmarks."));
   show(byId("runs"), runs?.runs?.length ? runTable(runs.runs) : empty("No benchmark has run yet. Start one above, or wait for its schedule."));
   drawFigures(figures?.figures ?? []);
 }
@@ -39,12 +39,21 @@ function regressions(found) {
 
 const now = () => Date.now() / 1000;
 
-const suiteTable = (suites) =>
+/** Sets of scenarios, and, folded away, each scenario by itself. */
+function offered(suites) {
+  const isSet = (suite) => suite.scenarios.length > 1 || suite.scenarios[0] !== suite.name;
+  const [sets, single] = [suites.filter(isSet), suites.filter((suite) => !isSet(suite))];
+  return [
+    sets.length ? suiteTable("Suites", sets) : null,
+    single.length ? h("details", { class: "folded", "data-key": "single" }, h("summary", {}, `${plural(single.length, "scenario")} one by one`), suiteTable("Scenarios", single)) : null,
+  ];
+}
+
+const suiteTable = (label, suites) =>
   table(
-    "Suites",
+    label,
     [
-      ["Suite", (suite) => [h("b", {}, suite.name), h("br"), h("span", { class: "dim" }, suite.description)]],
-      ["Scenarios", (suite) => suite.scenarios.join(", ")],
+      ["Name", (suite) => [h("b", {}, suite.name), h("br"), h("span", { class: "dim" }, suite.description, suite.scenarios.length > 1 ? ` ${plural(suite.scenarios.length, "scenario")}: ${suite.scenarios.join(", ")}.` : "")], "wide"],
       ["Scheduled", (suite) => (suite.schedule ? [h("code", {}, suite.schedule), suite.next_at ? h("span", { class: "dim" }, ` next ${day(suite.next_at)}`) : ""] : "on request")],
       ["Last run", (suite) => (suite.last_run ? [state(suite.last_run), h("span", { class: "dim" }, ` ${ago(suite.last_run.created_at, now())}`)] : "never")],
       ["", (suite) => button("Run now", "run", suite.name)],
@@ -65,7 +74,7 @@ const runTable = (runs) =>
       ["When", (run) => day(run.started_at ?? run.created_at)],
       ["Took", (run) => (run.ended_at && run.started_at ? span(run.ended_at - run.started_at) : "–"), true],
       ["Worse", (run) => (run.regressions ? word(plural(run.regressions, "figure"), "bad") : "–"), true],
-      ["Reports", (run) => (run.files?.length ? run.files.map((name, at) => [at ? ", " : "", h("a", { href: `/v1/benchmarks/runs/${encodeURIComponent(run.id)}/files/${encodeURIComponent(name)}` }, name)]) : "–")],
+      ["Reports", (run) => (run.files?.length ? run.files.map((name, at) => [at ? ", " : "", h("a", { href: `/v1/benchmarks/runs/${encodeURIComponent(run.id)}/files/${encodeURIComponent(name)}` }, name)]) : "–"), "wide"],
     ],
     runs,
     (run) => run.id,

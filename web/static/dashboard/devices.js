@@ -13,7 +13,8 @@ export function devices(now, busy) {
 
 function card(device, now, share) {
   const held = device.mode !== "open";
-  const model = device.loading ? `loading ${device.loading}` : (device.models.at(-1) ?? "no model loaded");
+  const last = device.models.at(-1);
+  const model = device.loading ? `loading ${device.loading}` : last ? [last, weights(device.weights[last])] : "no model loaded";
   return h(
     "li",
     { class: "card", "data-key": device.queue },
@@ -28,6 +29,13 @@ function card(device, now, share) {
     (device.gpus ?? []).map((gpu) => gpuMeters(gpu, device.gpus.length > 1)),
     h("dl", { class: "pairs" }, pair("Model", model), pair("On", device.devices.length ? `GPU ${device.devices.join(", ")}` : "CPU"), pair("Now", current(device, now)), pair("Rate", rate(device.rate))),
   );
+}
+
+/** A rollout's version by its number; a fingerprint or a revision by as much of it as tells two apart. */
+function weights(version) {
+  if (!version) return null;
+  const [, number] = version.match(/^[^:]+:(\d+):\d+$/) ?? [];
+  return h("span", { class: "dim", title: version }, number ? ` version ${number}` : ` ${version.slice(0, 8)}`);
 }
 
 const pair = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));

@@ -5,6 +5,7 @@ import { bar, button, empty, table } from "./parts.js";
 import { Plot } from "./plots.js";
 import { brief, count, figure, milliseconds, plural, rate, span } from "./words.js";
 
+const WHOLE = { ticks: { precision: 0 } };
 const histogram = new Plot(byId("histogram"), "bar");
 
 const sampled = (told) => (told.is_sample ? ` Of an even sample of ${count(told.looked_at)} items.` : "");
@@ -16,14 +17,14 @@ export function scores(told) {
   show(byId("scores"), found ? h("p", { class: "dim" }, `Mean ${figure(found.mean)}, from ${figure(found.least)} to ${figure(found.most)}, ${plural(found.n, "item")}.${sampled(told)}`) : empty("Nothing is scored yet."));
   if (!found) return;
   const names = found.bins.map((bin) => (bin.low === bin.high ? figure(bin.low) : `${figure(bin.low)} – ${figure(bin.high)}`));
-  byId("histogram").setAttribute("aria-label", `Scores: ${found.bins.filter((bin) => bin.count).map((bin, at) => `${names[at]}: ${bin.count}`).join(", ")}`);
+  byId("histogram").setAttribute("aria-label", `Scores: ${found.bins.map((bin, at) => bin.count && `${names[at]}: ${bin.count}`).filter(Boolean).join(", ")}`);
   const edges = found.bins.map((bin) => figure(bin.low));
-  histogram.draw(edges, [{ label: "items", tone: "accent", data: found.bins.map((bin) => bin.count), borderWidth: 1, borderRadius: 3, categoryPercentage: 0.92, barPercentage: 0.98, maxBarThickness: 90 }], { titles: names });
+  histogram.draw(edges, [{ label: "items", tone: "accent", data: found.bins.map((bin) => bin.count), borderWidth: 1, borderRadius: 3, categoryPercentage: 0.92, barPercentage: 0.98, maxBarThickness: 90 }], { titles: names, y: WHOLE });
 }
 
-export function latency(told) {
+export function latency(told, isOver) {
   const found = told.latency_ms;
-  if (!found) return show(byId("latency"), empty("Nothing was computed: all came from the cache, or is still to come."));
+  if (!found) return show(byId("latency"), empty(isOver && told.looked_at ? "Nothing was computed: all of it came from the cache." : "Nothing was computed yet."));
   const rows = ["p50", "p90", "p95", "p99", "most"];
   show(
     byId("latency"),
@@ -42,10 +43,10 @@ export function failures(told) {
     h(
       "div",
       { class: "failure", "data-key": failure.type },
-      h("h3", {}, h("em", { class: "bad" }, failure.type), h("span", { class: "dim" }, plural(failure.count, "item")), button("Show them", "reason", failure.type)),
+      h("h3", {}, h("em", { class: "bad" }, failure.type), h("span", { class: "dim" }, plural(failure.count, "item")), failure.examples.length || told.looked_at ? button("Show them", "reason", failure.type) : null),
       failure.examples.length
         ? h("ul", {}, failure.examples.map((example) => h("li", {}, example.message, h("span", { class: "dim" }, ` (${example.id ?? `item ${example.index}`}${example.attempts > 1 ? `, ${plural(example.attempts, "try", "tries")}` : ""}${example.worker ? `, ${example.worker}` : ""})`))))
-        : h("p", { class: "dim" }, "None of them is in the sample; their items tell more."),
+        : h("p", { class: "dim" }, told.looked_at ? "None of them is in the sample; their items tell more." : "They are counted, not kept."),
     ),
   );
 }

@@ -17,7 +17,7 @@ export function queues(now) {
         ["Oldest", (queue) => span(queue.oldest_s), true],
         ["Running", (queue) => (queue.running ? plural(queue.running, "chunk") : "–"), true],
         ["Rate", (queue) => (queue.rate ? rate(queue.rate) : "–"), true],
-        ["Read by", (queue) => (queue.workers.length ? plural(queue.workers.length, "worker") : word("nobody", "bad")), true],
+        ["Read by", readers, true],
         ["", (queue) => [queue.mode === "open" ? button("Pause", "pause", queue.queue) : [word(queue.mode, MODES[queue.mode]), " ", button("Resume", "resume", queue.queue)]]],
       ],
       now.queues,
@@ -27,6 +27,12 @@ export function queues(now) {
       ? h("p", { class: "dim" }, "Not in a chunk yet: ", pools.map((pool) => `${brief(pool.items)} for ${pool.pool} of ${plural(pool.jobs, "job")}, oldest ${span(pool.oldest_s)}`).join("; "), ".")
       : null,
   ];
+}
+
+/** The worker for benchmarks is started when one waits: that it is not there is no trouble. */
+function readers(queue) {
+  if (queue.workers.length) return plural(queue.workers.length, "worker");
+  return queue.queue === "benchmark" && !queue.items ? h("span", { class: "dim" }, "none, until one waits") : word("nobody", "bad");
 }
 
 export function profiles(rows) {
@@ -54,7 +60,7 @@ export function profiles(rows) {
 
 function circuit(profile) {
   if (profile.circuit.state !== "closed") return h("span", { title: profile.circuit.reason }, word(`let alone ${span(profile.circuit.wait_s)}`, "bad"));
-  return profile.paused_s > 0 ? word(`pauses ${span(profile.paused_s)}`, "warn") : word("open", "good");
+  return profile.paused_s > 0 ? word(`pauses ${span(profile.paused_s)}`, "warn") : word("ready", "good");
 }
 
 function limits({ rpm, tpm, concurrency }) {
@@ -67,7 +73,7 @@ export function workers(now, busy) {
   const hasMemory = now.workers.some((worker) => worker.memory_mb);
   const hasCpu = now.workers.some((worker) => worker.cpu_s);
   return [
-    h("p", { class: "dim" }, pools(now.workers)),
+    h("p", { class: "dim" }, [pools(now.workers), ...policies(now.policies)].join(" · ")),
     table(
       "Workers",
       [
@@ -93,3 +99,5 @@ function pools(rows) {
   for (const worker of rows) numbers[worker.pool] = (numbers[worker.pool] ?? 0) + 1;
   return Object.entries(numbers).map(([pool, number]) => `${pool} ${number}`).join(" · ");
 }
+
+const policies = ({ connected, total_clients: all, busy }) => (all ? [`policy servers ${connected === all ? all : `${connected} of ${all}`}${busy ? `, ${busy} busy` : ""}`] : []);

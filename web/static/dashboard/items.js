@@ -6,11 +6,13 @@ import { empty, table, word } from "./parts.js";
 import { figure, milliseconds, plural } from "./words.js";
 
 const PAGE = 25;
+/** Requests of one search: each looks at 20,000 items. */
+const MOST_LOOKS = 25;
 const TONES = { ok: null, failed: "bad", timed_out: "warn", cancelled: "warn" };
 
 export class Items {
   constructor(path) {
-    Object.assign(this, { path, form: byId("search"), rows: [], next: null, asked: false });
+    Object.assign(this, { path, form: byId("search"), rows: [], next: null, asked: false, search: null });
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.refresh();
@@ -50,19 +52,28 @@ export class Items {
 
   async page(start, before) {
     const query = new URLSearchParams([...new FormData(this.form)].filter(([, value]) => value));
-    query.set("start", start);
+    const isFiltered = query.size > 0;
+    const search = (this.search = Symbol());
     query.set("limit", PAGE);
     this.asked = true;
     byId("more").disabled = true;
     try {
-      const told = await ask(`${this.path}/items?${query}`);
-      this.rows = [...before, ...told.items];
-      this.next = told.next;
-      this.draw(query.size > 2, told);
+      let rows = before;
+      // One request looks at so many items only: a search goes on by itself until it has found some.
+      for (let looks = 0; looks < MOST_LOOKS && start !== null && rows.length < before.length + PAGE; looks++) {
+        query.set("start", start);
+        const told = await ask(`${this.path}/items?${query}`);
+        if (search !== this.search) return; // another one was begun
+        rows = [...rows, ...told.items];
+        start = told.next;
+        Object.assign(this, { rows, next: start });
+        this.draw(isFiltered, told);
+        if (!isFiltered) break;
+      }
     } catch (problem) {
-      show(byId("items"), empty(problem.message));
+      if (search === this.search) show(byId("items"), empty(problem.message));
     } finally {
-      byId("more").disabled = false;
+      if (search === this.search) byId("more").disabled = false;
     }
   }
 
@@ -78,20 +89,23 @@ export class Items {
 }
 
 const COLUMNS = [
-  ["Item", (row) => [h("b", {}, row.id ?? `#${row.index}`), row.group_id ? h("span", { class: "dim" }, ` ${row.group_id}`) : ""]],
+  ["Item", (row) => [clipped("b", row.id ?? `#${row.index}`), row.group_id ? [" ", clipped("span", row.group_id)] : ""]],
   ["Status", (row) => [word(row.status.replace("_", " "), TONES[row.status]), row.cached ? [" ", word("cached")] : ""]],
   ["Score", (row) => (row.score === null ? "–" : figure(row.score)), true],
   ["What", (row) => what(row)],
-  ["Time", (row) => milliseconds(row.latency_ms), true],
+  ["Time", (row) => (row.cached ? "–" : milliseconds(row.latency_ms)), true],
   ["Tries", (row) => row.attempts, true],
-  ["Worker", (row) => row.worker ?? "–"],
+  ["Worker", (row) => row.worker || "–"],
 ];
+
+/** A client's own name for something, which may be long: all of it is in what the pointer shows, and in the row's answer. */
+const clipped = (tag, text) => h(tag, { class: tag === "b" ? "clip" : "clip dim", title: String(text).length > 30 ? text : null }, text);
 
 function what(row) {
   const { value, parts, error } = row;
   const whole = { ...(error && { error }), ...(parts && { parts }), ...(isNothing(value) ? {} : { value }) };
   if (!Object.keys(whole).length) return "–";
-  const line = error ? `${error.type}: ${error.message}` : brief(row) || "value";
+  const line = error ? `${error.type}: ${error.message}` : brief(row) || JSON.stringify(value);
   return h("details", {}, h("summary", {}, line.length > 70 ? `${line.slice(0, 70)}…` : line), h("pre", {}, JSON.stringify(whole, null, 2)));
 }
 

@@ -18,6 +18,7 @@ const SUM_MS = 2500;
 
 let job = null;
 let summed = "";
+let isBare = false;
 let timers = {};
 const items = new Items(path);
 
@@ -35,19 +36,27 @@ async function sum() {
   const told = await ask(`${path}/summary`);
   summed = now;
   scores(told);
-  latency(told);
+  latency(told, !isActive(job));
   show(byId("failures"), failures(told));
   items.offer(told.failures.map((failure) => failure.type));
   await special(job);
+  isBare = job.kind === "rollout" && !told.looked_at; // its samples went into its queue
+  for (const part of document.querySelectorAll("[data-of=items]")) part.hidden = isBare;
+  if (isBare) return draw();
   if (!items.asked || !isActive(job) || items.isShort) await items.refresh();
 }
 
-/** At most once in so many milliseconds, and once more for what came meanwhile. */
+/** At most once in so many milliseconds, and once more for what came meanwhile. What is wanted at once waits for nothing. */
 function later(name, run, ms) {
+  if (!ms) {
+    clearTimeout(timers[name]);
+    delete timers[name];
+  }
   timers[name] ??= setTimeout(async () => {
     delete timers[name];
     try {
       await run();
+      stream.answered();
     } catch (problem) {
       connection("away", problem.message);
     }
@@ -64,19 +73,20 @@ function draw() {
     h(
       "div",
       { class: "title" },
-      h("h1", {}, nameOf(job), " ", stateOf({ ...job, paused: isPaused })),
+      h("h1", {}, h("span", { class: "named", title: nameOf(job).length > 60 ? nameOf(job) : null }, nameOf(job)), " ", stateOf({ ...job, paused: isPaused })),
       h(
         "p",
         { class: "buttons" },
         isActive(job) && (isPaused ? button("Resume", "resume", id) : button("Pause", "pause", id)),
         isActive(job) && button(job.kind === "rollout" ? "End" : "Cancel", "cancel", id, "danger"),
         canRetry && button("Retry failed", "retry", id, "strong"),
-        download,
+        !isBare && download,
       ),
     ),
     h("p", { class: "dim" }, `${job.kind} · ${job.priority} · submitted ${day(job.created_at)} · ${job.id}${job.epoch ? ` · retried ${plural(job.epoch, "time")}` : ""}`),
     progress(job),
     job.reason ? h("p", {}, h("em", { class: "bad" }, `Ended early: ${job.reason}.`)) : null,
+    Object.keys(job.metadata).some((key) => key !== "name") ? h("details", { "data-key": "metadata" }, h("summary", {}, "Metadata"), h("pre", {}, JSON.stringify(job.metadata, null, 2))) : null,
     job.notes.length ? h("p", { class: "note" }, job.notes.map((note) => `${note[0].toUpperCase()}${note.slice(1)}. `)) : null,
   );
   show(byId("tiles"), tiles());

@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { byId, h, show } from "./dom.js";
-import { repeat } from "./live.js";
+import { connection, repeat } from "./live.js";
 import { empty, jobList } from "./parts.js";
 
 const PAGE = 50;
@@ -53,6 +53,8 @@ byId("more").addEventListener("click", async () => {
     older.push(...told.jobs);
     next = told.next;
     await look();
+  } catch (problem) {
+    connection("away", problem.message);
   } finally {
     byId("more").disabled = false;
   }

@@ -58,6 +58,11 @@ export class Stream {
     };
   }
 
+  /** Something asked beside the stream was answered: where that had failed, and the stream lived on, all is well again. */
+  answered() {
+    if (this.source?.readyState === EventSource.OPEN) connection("live");
+  }
+
   close() {
     clearTimeout(this.timer);
     this.source?.close();

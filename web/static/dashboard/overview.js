@@ -53,22 +53,29 @@ function health(now) {
   ];
 }
 
+/** The most frequent reason, and how many others there are. */
+function why(reasons) {
+  const [first, ...others] = Object.keys(reasons);
+  return others.length ? `${first}, ${plural(others.length, "other reason")}` : (first ?? "");
+}
+
 function tiles(now) {
   const wait = waiting(now);
   const oldest = Math.max(-1, ...[...now.pools, ...now.queues].map((each) => each.oldest_s ?? -1));
   const active = now.jobs.filter(isActive);
   const shares = now.devices.map((device) => busy.share(device.queue) ?? 0);
   const share = shares.length ? shares.reduce((sum, each) => sum + each, 0) / shares.length : null;
-  const { hits, items, failed, calls_saved: saved, jobs } = now.recent;
+  const { hits, items, failed, calls_saved: saved, jobs, reasons } = now.recent;
   const usages = now.profiles.map((profile) => profile.usage_today);
   const cost = {};
   for (const usage of usages) for (const [currency, amount] of Object.entries(usage.cost)) cost[currency] = (cost[currency] ?? 0) + amount;
   return [
-    tile("Items a second", now.rate ? rate(now.rate).replace("/s", "") : "0", "over the last seconds"),
+    tile("Items a second", now.rate ? rate(now.rate).replace("/s", "") : "0", "of the last 8 s"),
     tile("Waiting", brief(wait), wait && oldest >= 0 ? `oldest ${span(oldest)}` : "nothing waits"),
-    tile("Running jobs", count(active.length), failed ? `${plural(failed, "item")} failed of late` : "nothing failed of late", failed ? "bad" : null),
+    tile("Running jobs", count(active.length), `of ${plural(jobs, "recent job")}`),
+    tile("Failed of late", brief(failed), failed ? why(reasons) : "nothing", failed ? "bad" : null),
     tile("Devices busy", percent(share), `${now.devices.filter((device) => device.busy).length} of ${now.devices.length} at work now`),
-    tile("From the cache", items ? percent(hits / items) : "–", `${saved ? `${plural(saved, "API call")} saved, ` : ""}of ${plural(jobs, "recent job")}`),
+    tile("From the cache", items ? percent(hits / items) : "–", saved ? `${plural(saved, "API call")} saved` : "no API call saved"),
     tile("Spent today", money(cost) ?? "0", `${plural(usages.reduce((sum, usage) => sum + usage.calls, 0), "API call")}`),
   ];
 }

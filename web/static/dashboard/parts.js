@@ -38,6 +38,12 @@ export const stateOf = (job) => word(job.paused && isActive(job) ? "paused" : jo
 
 export const nameOf = (job) => String(job.metadata?.name ?? job.metadata?.run ?? job.id.slice(0, 8));
 
+/** Why items failed, the most frequent reason first. */
+function reasons(job) {
+  const found = Object.entries(job.reasons).sort(([, one], [, other]) => other - one).map(([type]) => type);
+  return found.length > 2 ? `${found[0]}, ${found.length - 1} other reasons` : found.join(", ");
+}
+
 /** One job as a line of a list, all of which is a link. */
 export function jobRow(job, now) {
   const done = job.ok + job.failed;
@@ -49,14 +55,14 @@ export function jobRow(job, now) {
     facts.push(`took ${span(job.ended_at - job.created_at)}`);
   }
   if (job.cached) facts.push(`${brief(job.cached)} cached`);
-  if (job.reason) facts.push(job.reason);
+  if (job.reason && job.reason !== job.state) facts.push(job.reason);
   return h(
     "li",
     { "data-key": job.id },
     h(
       "a",
       { class: "job", href: `/jobs/${job.id}`, title: job.id },
-      h("span", { class: "what" }, h("b", {}, nameOf(job)), " ", h("span", { class: "dim" }, job.kind)),
+      h("span", { class: "what" }, h("b", {}, nameOf(job)), " ", h("span", { class: "dim" }, job.metadata?.benchmark ? `${job.kind} · benchmark` : job.kind)),
       h("span", { class: "state" }, stateOf(job)),
       progress(job),
       h(
@@ -64,6 +70,7 @@ export function jobRow(job, now) {
         { class: "done" },
         job.open && isActive(job) ? `${brief(done)} done` : `${brief(done)} of ${brief(job.total)}`,
         job.failed ? [" · ", h("em", {}, `${brief(job.failed)} failed`)] : "",
+        job.failed ? h("em", { class: "why" }, reasons(job)) : "",
       ),
       h("span", { class: "facts dim" }, facts.join(" · ")),
       h("span", { class: "when dim" }, ago(job.created_at, now)),
@@ -73,7 +80,7 @@ export function jobRow(job, now) {
 
 export const jobList = (jobs, now) => h("ul", { class: "joblist" }, jobs.map((job) => jobRow(job, now)));
 
-/** A table that scrolls inside itself. Columns: [title, cell of a row, is it a number]. */
+/** A table that scrolls inside itself. Columns: [title, cell of a row, is it a number, or a class of its own]. */
 export const table = (label, columns, rows, keyOf) =>
   h(
     "div",
@@ -81,10 +88,12 @@ export const table = (label, columns, rows, keyOf) =>
     h(
       "table",
       {},
-      h("thead", {}, h("tr", {}, columns.map(([title, , number]) => h("th", { scope: "col", class: number && "number" }, title)))),
-      h("tbody", {}, rows.map((row) => h("tr", { "data-key": keyOf(row) }, columns.map(([, cell, number]) => h("td", { class: number && "number" }, cell(row)))))),
+      h("thead", {}, h("tr", {}, columns.map(([title, , sort]) => h("th", { scope: "col", class: classOf(sort) }, title)))),
+      h("tbody", {}, rows.map((row) => h("tr", { "data-key": keyOf(row) }, columns.map(([, cell, sort]) => h("td", { class: classOf(sort) }, cell(row)))))),
     ),
   );
+
+const classOf = (sort) => (sort === true ? "number" : sort);
 
 export const empty = (...text) => h("p", { class: "empty" }, ...text);
 

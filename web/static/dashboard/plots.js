@@ -8,6 +8,7 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 /** [{label, tone, data, ...}] with tones instead of colours. */
 function coloured(series) {
   return series.map(({ tone, fill, ...rest }) => ({
+    pointRadius: ({ dataset }) => (dataset.data.length === 1 ? 3 : 0), // a line of one point would not be seen; a number would be kept for all that follow
     ...rest,
     borderColor: colour(tone),
     backgroundColor: fill === false ? "transparent" : colour(`${tone}-soft`),
@@ -16,7 +17,7 @@ function coloured(series) {
 }
 
 function options({ x, y, right, stacked, legend, titles, ...rest }) {
-  const axis = (given) => ({ grid: { color: colour("line"), drawTicks: false }, border: { display: false }, ticks: { color: colour("dim"), maxTicksLimit: 6, maxRotation: 0, padding: 6, font: { size: 11 } }, stacked, ...given });
+  const axis = ({ ticks, ...given }) => ({ grid: { color: colour("line"), drawTicks: false }, border: { display: false }, ticks: { color: colour("dim"), maxTicksLimit: 6, maxRotation: 0, padding: 6, font: { size: 11 }, ...ticks }, stacked, ...given });
   return {
     animation: false,
     maintainAspectRatio: false,
@@ -27,7 +28,7 @@ function options({ x, y, right, stacked, legend, titles, ...rest }) {
     scales: {
       x: axis({ ...x, grid: { display: false } }),
       y: axis({ beginAtZero: true, ...y }),
-      ...(right ? { right: axis({ beginAtZero: true, position: "right", grid: { display: false } }) } : {}),
+      ...(right ? { right: axis({ beginAtZero: true, position: "right", grid: { display: false }, ticks: { precision: 0 } }) } : {}),
     },
     ...rest,
   };
@@ -43,6 +44,7 @@ export class Plot {
     Object.assign(this, { labels, series, settings });
     if (!window.Chart) return; // the figures stand beside it in words
     if (!this.chart) {
+      window.Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
       this.chart = new window.Chart(this.canvas, { type: this.type, data: { labels, datasets: coloured(series) }, options: options(settings) });
       return;
     }

@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { byId, h, show } from "./dom.js";
-import { tile } from "./parts.js";
+import { isActive, tile } from "./parts.js";
 import { Plot } from "./plots.js";
 import { brief, clock, figure, percent, span } from "./words.js";
 
@@ -26,11 +26,16 @@ export class Rollout {
 
   async look() {
     clearTimeout(this.timer);
+    this.wait(); // before asking: one answer that does not come must not be the last
     const [told, batches] = await Promise.all([ask(`/v1/rollouts/${this.id}`), ask(`/v1/rollouts/${this.id}/batches`)]);
     this.isHeld = told.statistics.is_paused;
     this.draw(told, batches.batches);
-    const isActive = ["queued", "running", "finishing", "reopening"].includes(told.job.state);
-    if (isActive) this.timer = setTimeout(() => !document.hidden && this.look().catch(() => {}), LOOK_MS);
+    if (!isActive(told.job)) clearTimeout(this.timer);
+  }
+
+  /** A page that nobody sees asks nothing, and goes on when it is seen. */
+  wait() {
+    this.timer = setTimeout(() => (document.hidden ? this.wait() : this.look().catch(() => {})), LOOK_MS);
   }
 
   draw({ statistics, sync }, batches) {
@@ -58,7 +63,7 @@ export class Rollout {
         { label: "in the making", tone: "dim", fill: false, data: this.points.map((point) => point.making) },
         { label: "with the trainer", tone: "warn", fill: false, borderDash: [3, 3], data: this.points.map((point) => point.leased) },
       ],
-      { legend: true },
+      { legend: true, y: { ticks: { precision: 0 } } },
     );
     byId("no-age").hidden = batches.length > 0;
     byId("age-box").hidden = !batches.length;

@@ -17,21 +17,35 @@ export function figure(number) {
 
 export const rate = (perSecond) => (perSecond === null || perSecond === undefined ? "–" : `${figure(perSecond)}/s`);
 
-export const percent = (share) => (share === null || share === undefined ? "–" : `${Math.round(100 * share)} %`);
+/** Nothing and all are said of nothing and all only. */
+export function percent(share) {
+  if (share === null || share === undefined) return "–";
+  if (share > 0 && share < 0.005) return "<1 %";
+  return share >= 0.995 && share < 1 ? ">99 %" : `${Math.round(100 * share)} %`;
+}
 
 export function span(seconds) {
   if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 0.01) return `${Number((1000 * seconds).toPrecision(2))} ms`;
   if (seconds < 1) return `${Math.round(1000 * seconds)} ms`;
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
   if (seconds < 100) return `${Math.round(seconds)} s`;
-  if (seconds < 6000) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
-  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
+  if (seconds < 6000) return parts(Math.round(seconds), "min", "s");
+  if (seconds < 172800) return parts(Math.round(seconds / 60), "h", "min");
   return `${Math.round(seconds / 86400)} days`;
 }
 
+const parts = (number, large, small) => `${Math.floor(number / 60)} ${large} ${number % 60} ${small}`;
+
 export const milliseconds = (ms) => (ms === null || ms === undefined ? "–" : span(ms / 1000));
 
-export const ago = (at, now) => (now - at < 1 ? "just now" : `${span(Math.floor(now - at))} ago`);
+/** In whole units of one size: how long ago it was is read at a glance. */
+export function ago(at, now) {
+  const seconds = now - at;
+  if (seconds < 1) return "just now";
+  const [unit, name] = [[86400, "days"], [3600, "h"], [60, "min"]].find(([each]) => seconds >= 2 * each) ?? [1, "s"];
+  return `${Math.floor(seconds / unit)} ${name} ago`;
+}
 
 export const clock = (at) => new Date(1000 * at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
