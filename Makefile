@@ -3,7 +3,7 @@ BIN := .venv/bin
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help up infer benchmark policies test test-slow soak bench peers check format lock docs clean
+.PHONY: help up infer benchmark policies test test-slow soak bench peers tracing check format lock docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -38,6 +38,8 @@ bench: .venv/.dev .venv/.models .venv/.openpi .venv/.peers ## measure every figu
 
 peers: .venv/.dev .venv/.models .venv/.peers ## Assay beside Celery, RQ, Dramatiq, threads, asyncio and transformers: ARGS="--peers assay rq --rounds 1"
 	@$(BIN)/python -m bench.peers $(ARGS)
+
+tracing: .venv/.tracing ## install what traces need; then ASSAY_TRACES_URL says where they go
 
 check: .venv/.dev ## lint, format and types
 	@$(BIN)/ruff check .

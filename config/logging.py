@@ -111,6 +111,10 @@ def logging_config(process: str, level: str, form: Form = "text") -> dict[str, A
             "httpx2": {"level": "WARNING"},
             "celery.worker.consumer.consumer": {"filters": ["without_traceback"]},
             "celery.worker.request": {"filters": ["without_traceback"]},
+            # Flower's greeting: its address, which `make up` says too, and all tasks, a line each.
+            "flower.command": {"level": "WARNING"},
+            # Every try that fails to reach the collector; `tasks.otlp` says it once.
+            "opentelemetry": {"level": "CRITICAL"},
             # What a lost connection left half open may fail to close.
             "celery.bootsteps": {"filters": ["without_traceback"]},
             # gunicorn brings handlers of its own; its lines should look like ours.

@@ -11,10 +11,11 @@ import shlex
 import socket
 import sys
 from collections.abc import Mapping
+from importlib import metadata
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -31,6 +32,8 @@ DEVELOPMENT_NOTE = "judging uses the development API: scores mean nothing"
 DEVELOPMENT_POLICY_NOTE = "episodes are run by the development policy: success rates mean nothing"
 #: `reach`, `libero`, or `gymnasium:` and an id.
 ENVIRONMENT = re.compile(r"reach|libero|gymnasium:[\w.:/-]{1,100}")
+#: Of the extra that traces need.
+TRACING_PACKAGE = "opentelemetry-exporter-otlp-proto-http"
 SLOTS = re.compile(r"(cpu:)?[1-9][0-9]{0,3}")
 
 
@@ -259,6 +262,17 @@ class Settings(BaseSettings):
     simulated_slowdown: float = Field(
         1.0, gt=0, le=100, description="How many times slower the `simulated` kind is on this worker; for benchmarks."
     )
+    traces_url: str = Field(
+        "",
+        description="Where [traces](traces.md) are sent: an OTLP/HTTP collector, `http://host:4318`. Empty: none are "
+        "made. Needs the extra that `make tracing` installs.",
+    )
+    traces_share: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="Share of requests that are traced; one that brings a `traceparent` says so itself.",
+    )
     embedded_cache_mb: int = Field(256, ge=16, description="Memory of the cache Redis that `make up` starts.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least level that is logged.")
     log_format: Literal["text", "json"] = Field(
@@ -285,6 +299,23 @@ class Settings(BaseSettings):
         if "://" not in value:
             raise ValueError("must be a URL such as file:///mnt/shared/assay or s3://bucket/prefix")
         return value
+
+    @field_validator("traces_url")
+    @classmethod
+    def _is_a_collector(cls, value: str) -> str:
+        if not value:
+            return value
+        if not value.startswith(("http://", "https://")):
+            raise ValueError("must be the URL of an OTLP/HTTP collector, such as http://127.0.0.1:4318")
+        try:
+            metadata.version(TRACING_PACKAGE)
+        except metadata.PackageNotFoundError as error:
+            raise ValueError(
+                "traces need packages that are not installed here: run `make tracing`, or "
+                "`pip install -r requirements/tracing.txt`, or unset it"
+            ) from error
+        parts = urlsplit(_whole_url(value))
+        return value if parts.path.strip("/") else urlunsplit(parts._replace(path="/v1/traces"))
 
     @field_validator("input_urls")
     @classmethod

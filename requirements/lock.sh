@@ -10,4 +10,4 @@ compile() {
     sed -i.bak -E 's/^(torch==[0-9.]+)\+[a-z0-9]+/\1/' "$1.txt" && rm "$1.txt.bak"
 }
 compile dev ""
-for subset in web workers simulation local peers; do compile "$subset" "--constraint=dev.txt"; done
+for subset in web workers simulation tracing local peers; do compile "$subset" "--constraint=dev.txt"; done

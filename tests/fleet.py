@@ -14,6 +14,7 @@ from tasks.jobs.model import Job, JobRequest
 from tasks.jobs.recovery import Recovery
 from tasks.jobs.run import Runner
 from tasks.registry import Pool, Worker
+from tasks.tracing import create_tracer
 from tests.programs import wait_until
 from workers.process_runtime import ProcessRuntime
 
@@ -69,7 +70,7 @@ class Fleet:
             pool=pool, node="node1", host="box", pid=1, incarnation=uuid4().hex, launcher=uuid4().hex,
             queues=(queue,), slot=index if pool == "device" else None, models=models, state="ready",
         )  # fmt: skip
-        core = create_core(self.settings, self.celery)
+        core = create_core(self.settings, self.celery, tracer=create_tracer(self.settings, pool))
         core.registry.announce(worker)
         runtime = ProcessRuntime(worker, core, load_profiles(self.settings), policies)
         self._runtimes.append(runtime)

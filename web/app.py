@@ -15,6 +15,7 @@ from tasks.jobs.listing import Jobs
 from tasks.jobs.waiting import Waiting
 from tasks.rollouts.rollouts import Rollouts
 from tasks.scoring.model import ScoreSpec
+from tasks.tracing import create_tracer
 from web import (
     benchmarks,
     cache,
@@ -37,6 +38,7 @@ from web import (
     rollout_versions,
     rollouts,
     scorers,
+    tracing,
     traffic,
     trainers,
     usage,
@@ -57,7 +59,7 @@ def create_app(settings: Settings) -> Flask:
     app.url_map.merge_slashes = False  # a wrong path is wrong, not redirected
     celery = create_celery(settings)
     known = load_profiles(settings)
-    core = create_core(settings, celery, known)
+    core = create_core(settings, celery, known, create_tracer(settings, "web"))
     named = rewards.usable_rewards(settings, core.kinds)
     app.extensions["assay"] = Services(
         settings=settings,
@@ -83,6 +85,7 @@ def create_app(settings: Settings) -> Flask:
         rollouts=Rollouts(core, celery),
         runs=Runs(core, known),
     )
+    tracing.init_app(app, core.tracer)  # the first to see a request, and the last to see its answer
     traffic.init_app(app)
     guard.init_app(app)
     errors.init_app(app)

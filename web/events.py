@@ -5,7 +5,8 @@
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, cast
 
 from flask import Blueprint, Response, request
@@ -31,6 +32,9 @@ LOOK_S = 1.0
 #: Milliseconds after which a client that lost the stream should come back.
 RETRY_MS = 2000
 PAGE = 500
+#: Seconds between two times that one watcher is told how fast the job is, which takes a look at it.
+FIGURES_S = 1.0
+FIGURES = ("ok", "failed", "total", "cached", "rate", "eta_s", "reasons")
 
 
 @blueprint.get("/<job_id>/events")
@@ -80,6 +84,7 @@ class _Stream:
         is_foreign = bool(self._newest) and order(self._last) > order(self._newest[0][0])
         self._needs_snapshot = was_trimmed or is_foreign or not self._newest
         self._ended = False
+        self._figures_at = float("-inf")
 
     @property
     def is_over(self) -> bool:
@@ -101,7 +106,7 @@ class _Stream:
             while self._goes_on():
                 event = watch.next(LOOK_S)
                 if event and order(event[0]) > order(self._last):
-                    yield self._told(event)
+                    yield self._told(event, self._figures(event))
                     silent_since = time.monotonic()
                 elif event is None and time.monotonic() - silent_since >= PING_S:
                     yield b": ping\n\n"
@@ -124,7 +129,15 @@ class _Stream:
         if not self._ended and not self._is_active():
             self._ended = True
 
-    def _told(self, event: Event) -> bytes:
+    def _figures(self, event: Event) -> dict[str, Any]:
+        """What is true of the job now, and only then worth telling: with its progress, now and then."""
+        if event[1]["event"] != "progress" or time.monotonic() - self._figures_at < FIGURES_S:
+            return {}
+        self._figures_at = time.monotonic()
+        found = self._shared.core.store.present([self._job.id])
+        return {name: getattr(job, name) for job in found for name in FIGURES}
+
+    def _told(self, event: Event, more: Mapping[str, Any] = MappingProxyType({})) -> bytes:
         name, fields = event
         self._last = name
         kind = fields["event"]
@@ -134,7 +147,7 @@ class _Stream:
         data: dict[str, Any] = {"at": order(name)[0] / 1000}
         trials = self._job.trials
         data |= {key: int(text) // trials if text.isdigit() else text for key, text in fields.items() if key != "event"}
-        return _format(kind, data, name)
+        return _format(kind, data | dict(more), name)
 
     def _is_active(self) -> bool:
         return self._shared.core.store.states([self._job.id])[0] in ACTIVE

@@ -51,3 +51,4 @@ def post_worker_init(worker: Any) -> None:
 def worker_exit(_server: Any, worker: Any) -> None:
     if worker.booted:  # it served: what it counted last is not lost
         worker.wsgi.extensions["assay"].traffic.stop()
+        worker.wsgi.extensions["assay"].core.tracer.close()

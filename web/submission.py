@@ -18,6 +18,7 @@ from web.quotas import Admission
 from web.refusal import Refused, too_large
 from web.schemas import LinesQuery
 from web.services import services
+from web.tracing import note_job
 
 LINES = ("application/x-ndjson", "application/jsonl", "application/ndjson", "application/x-jsonlines")
 PARTS = "multipart/form-data"
@@ -41,6 +42,7 @@ def admitted(submit: Callable[[Admission, str], str]) -> str:
     services().backlog.check()
     with services().quotas.admitted(known := token()) as admission:
         admission.job = submit(admission, known.name if known else "")
+        note_job(admission.job)
         services().backlog.add(admission.items)
         return admission.job
 

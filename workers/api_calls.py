@@ -24,6 +24,7 @@ from tasks.apis.retry import MOST_LIMITED, Failure, Lesson, backoff_s
 from tasks.apis.turn import CircuitOpen, Ended, Spent
 from tasks.connections import COMMAND_TIMEOUT_S, explained
 from tasks.errors import ApiRefused, ApiTimeout, ApiUnavailable, ApiUnreachable, AssayError
+from tasks.tracing import NO_TRACER, Attributes, Span, Tracer, current
 from workers.api_client import Answered, ApiClient, TryFailed
 
 log = logging.getLogger(__name__)
@@ -38,8 +39,9 @@ REDIS_CONNECTIONS = 16
 
 class ApiCalls:
     def __init__(
-        self, profiles: Profiles, redis_url: str, environment: Mapping[str, str] = os.environ, holder: str = ""
-    ) -> None:
+        self, profiles: Profiles, redis_url: str, environment: Mapping[str, str] = os.environ, holder: str = "",
+        tracer: Tracer = NO_TRACER,
+    ) -> None:  # fmt: skip
         """`holder`: a name that no other live process has, but the one that takes its place has again: then the places
         of a process that was killed are free when the next one asks."""
         self._profiles, self._redis_url, self._environment = profiles, redis_url, environment
@@ -50,6 +52,7 @@ class ApiCalls:
         )  # fmt: skip
         self._state = Redis.from_pool(pool)
         self._limiter = Limiter(self._state, holder)
+        self.tracer = tracer
         self._clients: dict[str, ApiClient] = {}
         self._looking = asyncio.Lock()
         self._lessons: dict[tuple[str, str], tuple[frozenset[Lesson], float]] = {}
@@ -209,9 +212,11 @@ class _Attempt:
             turn = await limiter.acquire(profile, call.job, call.priority, self._tokens, self._budget)
         self._tries += 1
         ended, used, began = Ended(), None, time.monotonic()
+        span = self._begin_span()
         try:
             answered = await client.ask(body, self._timeout_s)
             ended, used, reply = self._settled(answered)
+            span.note(_as_attributes(reply))
             return replace(reply, left_out=left_out(call, body))
         except TryFailed as error:
             failure = error.failure
@@ -221,9 +226,30 @@ class _Attempt:
                 retry_after_s=failure.retry_after_s, reason=failure.message,
             )  # fmt: skip
             used = 0 if failure.status else None  # what was refused used nothing; what was lost may have
+            if failure.status:
+                span.note({"http.response.status_code": failure.status})
+            span.fail(failure.kind)
+            raise
+        except asyncio.CancelledError:
+            span.fail("cancelled")
             raise
         finally:
+            span.end()
             limiter.release(profile, turn, replace(ended, seconds=time.monotonic() - began), used)
+
+    def _begin_span(self) -> Span:
+        """Of one try. By OpenTelemetry's names for calls of models, as far as it has them."""
+        call, profile = self._call, self._profile
+        attributes: Attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": self._model,
+            "server.address": profile.host,
+            "http.request.resend_count": self._tries - 1,
+            "assay.profile": profile.name,
+            "assay.job.id": call.job,
+            "assay.item.index": call.item,
+        }
+        return self._calls.tracer.begin(f"chat {self._model}", "client", attributes, current().context)
 
     def _settled(self, answered: Answered) -> tuple[Ended, int, ApiReply]:
         reply, call = answered.reply, self._call
@@ -236,6 +262,15 @@ class _Attempt:
             cost=None if cost is None else cost / 1e9,
         )  # fmt: skip
         return ended, used or self._tokens, told
+
+
+def _as_attributes(reply: ApiReply) -> Attributes:
+    return {
+        "http.response.status_code": 200,
+        "gen_ai.response.model": reply.model,
+        "gen_ai.usage.input_tokens": reply.prompt_tokens,
+        "gen_ai.usage.output_tokens": reply.completion_tokens,
+    }
 
 
 def _as_error(failure: Failure) -> AssayError:

@@ -1,10 +1,18 @@
-"""How Flower is started: on the address of the settings, with a password, and without a hand on the workers."""
+"""How Flower is started: on the address of the settings, with a password, and without a hand on the workers.
+
+`python -m workers.flower` is Flower itself, which logs as all our processes do; people use `python -m workers.launch`.
+"""
 
 import os
 import secrets
+import sys
 from pathlib import Path
 
-from config.settings import Settings
+from celery.bin.celery import celery
+
+from config.logging import configure_logging
+from config.settings import Settings, SettingsError, load_settings
+from workers.supervision import EXIT_MISCONFIGURED
 
 #: File, in the data folder, of the user and password that are made where tokens are set and Flower has none.
 AUTH_FILE = "flower_auth"
@@ -37,3 +45,19 @@ def _kept(path: Path) -> str:
     except FileExistsError:
         pass
     return path.read_text().strip()
+
+
+def main() -> int:
+    try:
+        settings = load_settings()
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return EXIT_MISCONFIGURED
+    configure_logging("flower", settings.log_level, form=settings.log_format)
+    # Flower's framework would set up logging of its own.
+    celery.main(["-A", "workers.celery", "flower", "--logging=none"], prog_name="flower")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

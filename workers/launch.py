@@ -119,7 +119,7 @@ class Launcher:
         environment = flower_environment(self._settings)
         if "FLOWER_BASIC_AUTH" in environment and not self._settings.flower_basic_auth:
             log.info("Flower asks for the user and password in %s", self._settings.data_dir / AUTH_FILE)
-        argv = (sys.executable, "-m", "celery", "-A", "workers.celery", "flower")
+        argv = (sys.executable, "-m", "workers.flower")
         self._supervisor.start(Command("flower", argv, environment))
         self._supervisor.run()
 

@@ -33,6 +33,7 @@ from tasks.connections import connect, wait_for_redis
 from tasks.errors import Permanent, WorkerNameTaken
 from tasks.jobs.core import JobCore, create_core
 from tasks.registry import Pool, Registry, Worker
+from tasks.tracing import create_tracer
 from workers.alarm import Alarm
 from workers.consumer import Consumer
 from workers.presence import Presence
@@ -199,7 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     log.info("%s sees devices %s", worker.name, ",".join(worker.devices) or "none (CPU)")
 
     app = create_celery(settings, worker.queues)
-    core = create_core(settings, app)
+    core = create_core(settings, app, tracer=create_tracer(settings, worker.pool))
     runtime = app.runtime = ProcessRuntime(worker, core, profiles, arguments.policy)
     if worker.pool == "api":
         os.nice(API_NICENESS)

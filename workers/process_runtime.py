@@ -121,7 +121,9 @@ class ProcessRuntime:
             if self._calls is None:
                 from workers.api_calls import ApiCalls  # the SDK takes a second to import, and few processes need it
 
-                self._calls = ApiCalls(self._profiles, self._core.settings.redis_url, holder=self.worker)
+                self._calls = ApiCalls(
+                    self._profiles, self._core.settings.redis_url, holder=self.worker, tracer=self._core.tracer
+                )
             return self._calls
 
     def prepare(self) -> None:
@@ -153,3 +155,4 @@ class ProcessRuntime:
             except TimeoutError:
                 log.warning("connections to APIs were not closed within %g s; the system closes them", CLOSE_S)
         self._loop.stop()
+        self._core.tracer.close()

@@ -24,6 +24,8 @@ class ApiCall:
     max_retries: int | None = None
     job: str = ""
     """Whom it is for: calls are shared out fairly between jobs, and their cost is counted."""
+    item: int = 0
+    """Which of its items."""
     priority: Priority = "normal"
     token: str = ""
     """Name of the bearer token whose job it is, for its usage."""

@@ -22,10 +22,10 @@ from tasks.jobs.kinds import AsyncKind, Context, EngineKind, StreamKind
 from tasks.jobs.ledger import Chunk
 from tasks.jobs.model import ACTIVE, STOPPED, ItemError, Result
 from tasks.jobs.outcome import checked
-from tasks.jobs.payloads import Recipe
 from tasks.jobs.store import Store
 from tasks.jobs.stream import Feed, Take
 from tasks.runtime import Means
+from tasks.tracing import Span, inside
 
 log = logging.getLogger(__name__)
 
@@ -92,9 +92,9 @@ class BatchRunner:
         assert isinstance(kind, AsyncKind)
         work: list[Coroutine[Any, Any, Result]] = [
             _within(
-                entry.chunk.job,
-                entry.recipe.item_deadline_s,
-                kind.run_one(_ask_for(self._means.ask, entry.recipe), spec, entry.work),
+                entry,
+                self._books.trace.of(entry.chunk.id),
+                kind.run_one(_ask_for(self._means.ask, entry), spec, entry.work),
             )
             for entry in entries
         ]
@@ -173,19 +173,21 @@ class BatchRunner:
         return is_cancelled
 
 
-def _ask_for(ask: Ask, recipe: Recipe) -> Ask:
-    """The same for calls of this job: they wait their turn, and are paid for, in its name."""
+def _ask_for(ask: Ask, entry: Entry) -> Ask:
+    """The same for calls of this item's job: they wait their turn, and are paid for, in its name."""
+    recipe, item = entry.recipe, entry.work.index
 
     async def ask_for(call: ApiCall) -> ApiReply:
-        return await ask(replace(call, job=recipe.id, priority=recipe.priority, token=recipe.token))
+        return await ask(replace(call, job=recipe.id, item=item, priority=recipe.priority, token=recipe.token))
 
     return ask_for
 
 
-async def _within(job: str, seconds: float | None, work: Coroutine[Any, Any, Result]) -> Result:
-    """The result, or that the item's own deadline passed."""
+async def _within(entry: Entry, span: Span, work: Coroutine[Any, Any, Result]) -> Result:
+    """The result, or that the item's own deadline passed. Its calls are part of the span."""
+    seconds = entry.recipe.item_deadline_s
     try:
-        with bound((job,)):
+        with bound((entry.chunk.job,)), inside(span):
             async with timeout(seconds):
                 return await work
     except TimeoutError:

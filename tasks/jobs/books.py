@@ -13,6 +13,7 @@ from tasks.jobs.model import Result
 from tasks.jobs.outcome import retry_later, settle
 from tasks.jobs.patience import patiently
 from tasks.jobs.storage import folder_name
+from tasks.jobs.trace import ChunkTrace
 from tasks.jobs.trials import key_of
 from tasks.jobs.values import Values, split
 
@@ -28,11 +29,12 @@ COMMIT_ITEMS = 200
 
 
 class Books:
-    def __init__(self, ledger: Ledger, cache: Cache, values: Values, worker: str) -> None:
+    def __init__(self, ledger: Ledger, cache: Cache, values: Values, worker: str, trace: ChunkTrace) -> None:
         self._ledger = ledger
         self._cache = cache
         self._values = values
         self._worker = worker
+        self.trace = trace
 
     def begin(self, incarnation: str, batch: Sequence[Entry]) -> list[Entry]:
         """Claim their requests. Returns those to be run: others are computed elsewhere, done, or no longer wanted."""
@@ -42,6 +44,7 @@ class Books:
         ordered = [entry for entries in grouped.values() for entry in entries]
         if not ordered:
             return []
+        self.trace.begin(ordered)
         limits = [ordered[0].stage.timeout_s, *(entry.recipe.item_deadline_s for entry in ordered)]
         verdicts = patiently(
             lambda: self._ledger.begin(
@@ -116,6 +119,10 @@ class Books:
             pipeline.execute()
 
         patiently(commit)
+        for name, results in settled.items():
+            self.trace.count(name, results)
+        for name in over:
+            self.trace.end(name)
         return {each.next for group in settled.values() for each in group if each.next}
 
     def _settled(self, entry: Entry, computed: Computed) -> Settled:

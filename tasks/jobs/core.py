@@ -43,6 +43,7 @@ from tasks.runtime import Means
 from tasks.scoring.kind import Score
 from tasks.scoring.lengths import Tokenizers
 from tasks.simulated.kind import Simulated
+from tasks.tracing import NO_TRACER, Tracer
 
 #: Failed items reopened in one script.
 PAGE = 200
@@ -64,12 +65,14 @@ class JobCore:
     dispatcher: Dispatcher
     door: Door
     results: Results
+    tracer: Tracer
 
     def runner(self, worker: Worker, means: Means) -> Runner:
         """What a worker process runs its chunks with, by means of what it holds."""
         return Runner(
             self.ledger, self.store, self.payloads, self.outcomes, self.values(), self.cache, self.kinds,
             self.dispatcher, means, worker.name, f"{worker.name}/{worker.incarnation}", worker.queues[0], worker.pool,
+            self.tracer,
         )  # fmt: skip
 
     def values(self) -> Values:
@@ -151,7 +154,9 @@ class JobCore:
             raise Conflict(f"The job is {state}.")
 
 
-def create_core(settings: Settings, app: AssayCelery, profiles: Profiles | None = None) -> JobCore:
+def create_core(
+    settings: Settings, app: AssayCelery, profiles: Profiles | None = None, tracer: Tracer = NO_TRACER
+) -> JobCore:
     """Connects to nothing yet. Raises SettingsError when the profiles' file is wrong."""
     state = connect(settings.redis_url)
     ledger, store = Ledger(state), Store(state)
@@ -181,5 +186,5 @@ def create_core(settings: Settings, app: AssayCelery, profiles: Profiles | None 
     results = Results(state, store, outcomes, payloads)
     return JobCore(
         settings, app, state, ledger, storage, payloads, store, outcomes, cache, kinds, registry, dispatcher, door,
-        results,
+        results, tracer,
     )  # fmt: skip

@@ -32,7 +32,7 @@ STAGING_S = 3600
 GROUPS_S = 86400
 
 EACH = "each"
-_RECIPE = ["kind", "spec", "cache", "on_error", "item_deadline_s", "priority", "token"]
+_RECIPE = ["kind", "spec", "cache", "on_error", "item_deadline_s", "priority", "token", "trace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,8 @@ class Recipe:
     priority: Priority = "normal"
     token: str = ""
     """Name of the bearer token that submitted it; empty where none is asked for."""
+    trace: str = ""
+    """The span of the request that submitted it; empty where that was not traced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class Payloads:
         replies = iter(pipeline.execute())
         recipes = {}
         for job in unknown:
-            kind, spec, cache, on_error, item_deadline_s, priority, token = next(replies)
+            kind, spec, cache, on_error, item_deadline_s, priority, token, trace = next(replies)
             if kind and spec:
                 fill = json.loads(on_error or "null")
                 recipes[job] = Recipe(
@@ -107,6 +109,7 @@ class Payloads:
                     float(item_deadline_s) if item_deadline_s else None,
                     priority or "normal",
                     token or "",
+                    trace or "",
                 )
         work: list[Loaded] = []
         for each in wanted:

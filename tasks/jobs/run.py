@@ -28,9 +28,11 @@ from tasks.jobs.patience import patiently
 from tasks.jobs.payloads import Payloads, Wanted
 from tasks.jobs.storage import is_stored
 from tasks.jobs.store import Store
+from tasks.jobs.trace import ChunkTrace
 from tasks.jobs.trials import key_of, trials_of
 from tasks.jobs.values import Values
 from tasks.runtime import Means
+from tasks.tracing import NO_TRACER, Tracer
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +48,11 @@ class Runner:
     def __init__(
         self, ledger: Ledger, store: Store, payloads: Payloads, outcomes: Outcomes, values: Values, cache: Cache,
         kinds: Kinds, dispatcher: Dispatcher, means: Means, worker: str, incarnation: str, queue: str, pool: str,
+        tracer: Tracer = NO_TRACER,
     ) -> None:  # fmt: skip
         fill = partial(dispatcher.fill, pool)
-        books = Books(ledger, cache, values, worker)
+        self._trace = ChunkTrace(tracer, worker, queue)
+        books = Books(ledger, cache, values, worker, self._trace)
         self._batches = BatchRunner(books, store, means, worker, lambda: patiently(fill))
         self._ledger = ledger
         self._store = store
@@ -105,6 +109,8 @@ class Runner:
 
     def _fail(self, chunk: Chunk, indices: Sequence[int], failure: Result, over: bool) -> set[str]:
         """Settle items that cannot even be begun. Returns the pools that may get work from it."""
+        if over and failure.error:
+            self._trace.end(chunk.id, failure.error.type)
         rows = patiently(partial(self._store.stages, chunk.job))
         stages = [Stage(row["name"], row["pool"], row["grouped"]) for row in rows]
         onward = replace(failure, next=group_stage_after(stages, chunk.stage))

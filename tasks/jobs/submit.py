@@ -26,6 +26,7 @@ from tasks.jobs.storage import STORED, Storage
 from tasks.jobs.trials import layout_of
 from tasks.jobs.upload import Upload, as_lines, checked_lines
 from tasks.registry import Registry
+from tasks.tracing import current
 
 #: Outcomes from the cache, groups, or appended items written in one script.
 PAGE = 500
@@ -295,6 +296,7 @@ class Door:
             "asks": int(any(stage.asks for stage in stages)),
             "stages": json.dumps([{"name": each.name, "pool": each.pool, "grouped": each.grouped} for each in stages]),
             **({"slots": head.slots} if head.slots else {}),
+            **({"trace": context} if (context := current().context) else {}),
             **more,
         }
         for stage in stages:

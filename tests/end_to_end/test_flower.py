@@ -33,8 +33,9 @@ def test_flower_names_job_and_chunk_shows_no_payload_and_lets_nobody_in_or_do_an
     port, tokens, data = free_port(), tmp_path / "tokens.jsonl", tmp_path / "flower"
     tokens.write_text("")
     flower = system.launch(
-        "flower", ASSAY_FLOWER_PORT=str(port), ASSAY_TOKENS_FILE=str(tokens), ASSAY_DATA_DIR=str(data)
-    )
+        "flower", ASSAY_FLOWER_PORT=str(port), ASSAY_TOKENS_FILE=str(tokens), ASSAY_DATA_DIR=str(data),
+        ASSAY_LOG_FORMAT="json",
+    )  # fmt: skip
     flower.wait_for(rf"Flower asks for the user and password in {data / AUTH_FILE}")
     wait_until(lambda: ask(port, "/healthcheck")[0] == 200, "Flower answers")
     auth = (data / AUTH_FILE).read_text().strip()
@@ -73,3 +74,4 @@ def test_flower_names_job_and_chunk_shows_no_payload_and_lets_nobody_in_or_do_an
     ):
         assert ask(port, path, auth, "POST")[0] == 403, path
     assert all(each.state == "ready" for each in system.core.registry.workers())
+    assert {json.loads(line)["process"] for line in flower.output.splitlines()} == {"flower-launcher", "flower"}

@@ -49,9 +49,10 @@ def test_every_service_restarts_and_has_a_health_check() -> None:
 
 def test_only_what_people_look_at_is_published_and_only_on_loopback() -> None:
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
-    ports = {"web": 6006, "flower": 5555, "prometheus": 9090, "grafana": 3000}
+    ports = {"web": 6006, "flower": 5555, "prometheus": 9090, "grafana": 3000, "jaeger": 16686}
     assert published == {name: [f"127.0.0.1:{port}:{port}"] for name, port in ports.items()}
     assert all(SERVICES[name]["profiles"] == ["monitoring"] for name in ("prometheus", "grafana"))
+    assert SERVICES["jaeger"]["profiles"] == ["tracing"]
 
 
 def test_what_monitoring_mounts_is_there_and_has_the_paths_that_its_files_name() -> None:

@@ -15,6 +15,7 @@ from config.settings import Settings
 from tests.conftest import ROOT
 from tests.fleet import Fleet
 from tests.programs import Program, wait_until
+from tests.unit.test_monitoring import dashboard_queries
 from web.tokens import main as make_token
 from workers.embedded_redis import free_port
 
@@ -68,15 +69,20 @@ def test_prometheus_reads_the_figures_of_all_processes_through_one_address(
         f"--web.listen-address=127.0.0.1:{prometheus_port}",
     )  # fmt: skip
 
+    def told(path: str, **parameters: str) -> Any:
+        url = f"http://127.0.0.1:{prometheus_port}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(url, timeout=10) as reply:
+            return json.loads(reply.read())["data"]
+
     def query(expression: str) -> float | None:
-        url = f"http://127.0.0.1:{prometheus_port}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
         try:
-            with urllib.request.urlopen(url, timeout=10) as reply:
-                answer: dict[str, Any] = json.loads(reply.read())
+            found = told("query", query=expression)["result"]
         except OSError:  # it starts
             return None
-        found = answer["data"]["result"]
         return float(found[0]["value"][1]) if found else None
+
+    def health() -> dict[str, str]:
+        return {rule["name"]: rule["health"] for group in told("rules")["groups"] for rule in group["rules"]}
 
     wait_until(lambda: query('assay_items_total{kind="simulated", status="ok"}') == 7, "Prometheus was told the items")
     assert query('up{job="assay"}') == 1
@@ -85,6 +91,9 @@ def test_prometheus_reads_the_figures_of_all_processes_through_one_address(
         lambda: query('assay_http_requests_total{route="/v1/jobs", status="2xx"}') == 20,
         "requests of both processes are counted together",
     )
+    wait_until(lambda: "unknown" not in health().values(), "every rule was asked")
+    assert set(health().values()) == {"ok"}
+    assert [expression for expression in dashboard_queries() if told("query", query=expression) is None] == []
 
 
 def _answers(ask: Callable[[str], bytes]) -> bool:

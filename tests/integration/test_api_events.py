@@ -106,3 +106,22 @@ def test_more_streams_than_seats_are_refused_and_waiting_submits_are_answered_at
 
 def test_events_of_an_unknown_job_are_404(api: Api) -> None:
     assert is_problem(api.client.get(f"/v1/jobs/{'0' * 32}/events"), 404)
+
+
+def test_progress_tells_pace_time_left_and_why_items_failed(api: Api, fleet: Fleet) -> None:
+    items = [{"x": x, "fail": x % 2 == 1} for x in range(20)]
+    hand, job = fleet.hire(), api.submitted(*items, spec={"cost_s": 0.1, "batch_items": 1})
+
+    def work() -> None:
+        wait_until(lambda: api.app.extensions["assay"].hub.watched, "the stream is open")
+        fleet.finish(job, hand)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    told = [data for _, event, data in watch(api, job) if event == "progress"]
+    worker.join()
+    figures = [data for data in told if "rate" in data]
+    assert figures
+    assert all(data["rate"] > 0 and data["eta_s"] >= 0 and data["cached"] == 0 for data in figures)
+    assert all(sum(data["reasons"].values()) == data["failed"] for data in figures), "of one moment"
+    assert {name for data in figures for name in data["reasons"]} == {"simulated_failure"}

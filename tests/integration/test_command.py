@@ -331,6 +331,26 @@ def test_a_terminal_has_colours_and_a_bar_and_no_color_takes_the_colours(server:
     assert "simulated: It was asked to fail." in table
 
 
+def test_a_lost_server_is_a_line_on_the_board_that_goes_when_it_is_back(server: WireServer) -> None:
+    server.held = True
+    server.settled_at_once = 7
+    server.submit("simulated", ITEMS, "")
+
+    def lose_when_watched() -> None:
+        wait_until(lambda: server.open_streams, "the command watches the job")
+        server.fault("GET /v1/jobs/job-0", "503", times=2)
+        server.release()
+
+    threading.Thread(target=lose_when_watched).start()
+    seen = on_a_terminal("watch", "job-0", NO_COLOR="1")
+    *drawn, left = seen.split("\x1b[J")
+    assert sum("HTTP 503; again in" in each for each in drawn) == 2
+    assert "7/20" in drawn[0]
+    assert "failed: simulated 1" in drawn[0]
+    assert "again in" not in left
+    assert left.startswith("job-0 done: 20 of 20 items")
+
+
 def test_bash_completes_commands_options_and_choices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "bash"]) == exits.OK
     (script := tmp_path / "completion").write_text(capsys.readouterr().out)

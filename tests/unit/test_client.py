@@ -10,6 +10,7 @@ import pytest
 from assay import JobView, Retry, Row, Scores, UnexpectedReply
 from assay.bar import duration, line
 from assay.cli import parser, scorers
+from assay.cli.board import reason_lines
 from assay.lines import EventReader, LineReader
 from assay.retry import error_of, retry_after_s
 from assay.steps import Reply
@@ -145,3 +146,20 @@ def test_every_command_and_option_is_documented() -> None:
         listed = [action for action in command._actions if action.help != argparse.SUPPRESS]
         flags = [flag for action in listed for flag in action.option_strings if flag not in ("-h", "--help")]
         assert not [flag for flag in flags if f"`{flag}" not in page], name
+
+
+def test_a_view_follows_what_events_tell() -> None:
+    view = JobView("j", state="running", total=10)
+    assert view.after("paused", {}).paused
+    assert not view.after("paused", {}).after("resumed", {}).paused
+    assert view.after("finishing", {"ok": 10}).state == "finishing"
+    seen = view.after("progress", {"ok": 4, "failed": 1, "rate": 2.5, "eta_s": 2.0, "reasons": {"no_verdict": 1}})
+    assert (seen.settled, seen.rate, seen.eta_s, seen.reasons) == (5, 2.5, 2.0, {"no_verdict": 1})
+    assert seen.after("progress", {"ok": 5}).rate == 2.5, "what is not told anew stays"
+
+
+def test_reasons_are_told_commonest_first_and_never_more_than_there_is_room_for() -> None:
+    view = JobView("j", reasons={"a": 1, "b": 3, "c": 2000})
+    assert reason_lines(view, 80, 5) == ["  failed: c 2,000", "  failed: b 3", "  failed: a 1"]
+    assert reason_lines(view, 80, 2) == ["  failed: c 2,000", "  failed: 4 for 2 other reasons"]
+    assert all(len(each) < 12 for each in reason_lines(view, 12, 5))

@@ -33,6 +33,8 @@ def test_an_empty_variable_means_the_default(monkeypatch: pytest.MonkeyPatch) ->
         ("ASSAY_DEVELOPMENT_API_PORT", "5555", "ASSAY_FLOWER_PORT and ASSAY_DEVELOPMENT_API_PORT must differ"),
         ("ASSAY_FLOWER_PORT", "6006", "ASSAY_PORT and ASSAY_FLOWER_PORT must differ"),
         ("ASSAY_FLOWER_BASIC_AUTH", "admin:a,b", "ASSAY_FLOWER_BASIC_AUTH: must be user:password, without commas"),
+        ("ASSAY_TRACES_URL", "grpc://here:4317", "ASSAY_TRACES_URL: must be the URL of an OTLP/HTTP collector"),
+        ("ASSAY_TRACES_URL", "http://", "ASSAY_TRACES_URL: must be a URL with host and port"),
         ("ASSAY_HOST", "0.0.0.0", "ASSAY_HOST: without tokens the API stays on loopback"),
         ("ASSAY_FLOWER_HOST", "0.0.0.0", "beyond loopback set ASSAY_FLOWER_BASIC_AUTH"),
     ],

@@ -70,10 +70,12 @@ class JobView:
 
     def after(self, event: str, data: Mapping[str, Any]) -> JobView:
         """This view with what an event tells anew."""
-        told = ("state", "ok", "failed", "cached", "total", "rate", "eta_s", "paused")
+        told = ("state", "ok", "failed", "cached", "total", "rate", "eta_s", "paused", "reasons")
         changes = {name: data[name] for name in told if data.get(name) is not None}
-        if event in ("queued", "running"):
+        if event in ("queued", "running", "finishing"):
             changes["state"] = event
+        if event in ("paused", "resumed"):
+            changes["paused"] = event == "paused"
         return replace(self, **changes)
 
 

@@ -1,10 +1,11 @@
-"""Live progress of an inference job: a bar for all of it, and a line for each worker. On a terminal only."""
+"""Live progress of a job: a bar for all of it, and lines on its parts. On a terminal only."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from typing import TextIO
 
 from assay import bar
@@ -15,28 +16,58 @@ from assay.model import JobView
 _EVERY_S = 0.2
 
 
+#: The lines below the bar: of a job, at most so wide, and so many.
+Parts = Callable[[JobView, int, int], "list[str]"]
+
+
 class Board:
-    def __init__(self, out: TextIO | None = None) -> None:
+    def __init__(self, parts: Parts, out: TextIO | None = None) -> None:
+        self._parts = parts
         self._out = out or sys.stderr
+        self._view: JobView | None = None
         self._shown = self._out.isatty()
         self._drawn_at = float("-inf")
         self._height = 0
 
     def update(self, view: JobView) -> None:
+        self._view = view
         if self._shown and (view.ended or time.monotonic() - self._drawn_at >= _EVERY_S):
-            self._drawn_at = time.monotonic()
-            size = shutil.get_terminal_size()
-            lines = [bar.line(view, size.columns), *worker_lines(view, size.columns, max(1, size.lines - 3))]
-            self.clear()
-            self._out.write("".join(f"{line}\n" for line in lines))
-            self._out.flush()
-            self._height = len(lines)
+            self._draw()
+
+    def note(self, text: str) -> bool:
+        """Show a line below the rest until the job is heard of again. False: there is no board to show it on."""
+        if not self._shown or self._view is None:
+            return False
+        self._draw(text)
+        return True
+
+    def _draw(self, note: str = "") -> None:
+        assert self._view is not None
+        self._drawn_at = time.monotonic()
+        size = shutil.get_terminal_size()
+        lines = [bar.line(self._view, size.columns), *self._parts(self._view, size.columns, max(1, size.lines - 4))]
+        if note:
+            lines.append(note[: max(1, size.columns - 1)])
+        self.clear()
+        self._out.write("".join(f"{line}\n" for line in lines))
+        self._out.flush()
+        self._height = len(lines)
 
     def clear(self) -> None:
         """Wipe it, so that what comes next stands in its place."""
         if self._height:
             self._out.write(f"\x1b[{self._height}A\x1b[J")
             self._height = 0
+
+
+def reason_lines(view: JobView, width: int, most: int) -> list[str]:
+    """Why items failed, the commonest first; where there is no room for all, the rest as a number."""
+    found = sorted(view.reasons.items(), key=lambda item: -item[1])
+    lines = [f"  failed: {name} {count:,}"[: max(1, width - 1)] for name, count in found]
+    if len(lines) > most:
+        rest = sum(count for _, count in found[most - 1 :])
+        lines[most - 1 :] = [f"  failed: {rest:,} for {len(found) - most + 1} other reasons"]
+    return lines
 
 
 def worker_lines(view: JobView, width: int, most: int) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, Callable
 from assay import upload
 from assay.cli import exits, files
 from assay.cli import inference_flags as flags
-from assay.cli.board import Board
+from assay.cli.board import Board, worker_lines
 from assay.cli.inference_flags import Fleet
 from assay.cli.session import Session
 from assay.client import Job
@@ -118,7 +118,7 @@ def _submit(session: Session, items: Items, spec: dict[str, Any]) -> Job:
 
 def _write(session: Session, job: Job, output: OutputFile, note: Callable[[int, Place], None] | None = None) -> None:
     """Append the job's rows as they come, until it has ended."""
-    board, place, said_at = Board(), 0, float("-inf")
+    board, place, said_at = Board(worker_lines), 0, float("-inf")
     try:
         for told in job.follow(timeout_s=session.args.timeout):
             if isinstance(told, JobView):

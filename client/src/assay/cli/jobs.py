@@ -9,6 +9,7 @@ from typing import Any
 
 from assay import submission
 from assay.cli import exits, files, summary
+from assay.cli.board import Board, reason_lines
 from assay.cli.session import Session
 from assay.client import Job
 from assay.errors import AssayError
@@ -93,7 +94,10 @@ def status(session: Session) -> int:
 def watch(session: Session) -> int:
     job = session.client.job(session.args.job)
     session.job_id = job.id
-    job.wait(session.args.timeout, raise_on_failure=False)
+    board = session.board = Board(reason_lines)
+    for view in job.watch(session.args.timeout):
+        board.update(view)
+    board.clear()
     if session.screen.as_json:
         session.screen.json(dict(job.view.raw))
     else:

@@ -19,10 +19,10 @@ def entry() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parser.build().parse_args(argv)
-    log, notices = logging.getLogger("assay"), Notices()
+    session = Session(args, Screen(args.json))
+    log, notices = logging.getLogger("assay"), Notices(session)
     log.addHandler(notices)
     log.setLevel(logging.INFO)
-    session = Session(args, Screen(args.json))
     try:
         if hasattr(args, "check"):
             args.check(session)

@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass, field
 
 from assay import calls
+from assay.cli.board import Board
 from assay.cli.screen import Screen
 from assay.client import Assay
 from assay.connection import Connection
@@ -31,6 +32,8 @@ class Session:
     """Idempotency key of a submit that is under way."""
     hint: str = ""
     """How the command itself is gone on with."""
+    board: Board | None = None
+    """What is drawn, where something is."""
     _client: Assay | None = field(default=None, init=False)
 
     @property
@@ -71,8 +74,15 @@ class Session:
 
 
 class Notices(logging.StreamHandler):  # type: ignore[type-arg]  # generic for mypy only, not at run time
-    """Retries, told on stderr; a progress bar on the same line is wiped first."""
+    """Retries, told on stderr: on the board, one in the place of the other; else a line each, and a progress bar on the
+    same line is wiped first."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: Session) -> None:
         super().__init__(sys.stderr)
+        self._session = session
         self.setFormatter(logging.Formatter(("\r\x1b[K" if sys.stderr.isatty() else "") + "assay: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        board = self._session.board
+        if board is None or not board.note(f"assay: {record.getMessage()}"):
+            super().emit(record)
