@@ -160,7 +160,7 @@ def _regressions(report: Report) -> Iterator[str]:
     elif any(figure.usual is not None for figure in figures):
         yield "None: no figure is worse than the noise of the last runs explains."
     else:
-        yield "Nothing to compare with yet: a figure is compared once three earlier runs on the same machine have it."
+        yield "Nothing to compare with yet: a figure is compared once five earlier runs on the same machine have it."
     yield ""
 
 
