@@ -457,7 +457,7 @@ def benchmark_standings() -> str:
 
 
 def benchmark_jobs(run: str) -> str:
-    """Set: jobs that the case which is measured now has begun. Goes with the case; forty minutes at most."""
+    """Set: jobs that the case which is measured now has begun. Goes with the case; two days at most."""
     return f"assay:benchmark:{run}:jobs"
 
 

@@ -18,7 +18,7 @@ from tasks.benchmarks.kind import MEASURE, Benchmark
 from tasks.benchmarks.model import BenchmarkSpec, RunOptions
 from tasks.benchmarks.report import folder_path
 from tasks.benchmarks.scenario import Place
-from tasks.benchmarks.stand import PRIORITY
+from tasks.benchmarks.stand import PRIORITY, end_jobs
 from tasks.errors import Conflict, StorageUnavailable, UnknownBenchmark, UnknownJob
 from tasks.inference.models import Models
 from tasks.jobs.core import JobCore
@@ -177,6 +177,7 @@ class Runs:
         return known if known.state in ENDED else self._end(run, "failed", "Its job ended without a report.")
 
     def _end(self, run: Run, state: RunState, note: str) -> Run:
+        end_jobs(self._core, run.id)  # whoever measured it may be dead
         return self.history.change(run, state=state, note=note, ended_at=self.history.now())
 
 

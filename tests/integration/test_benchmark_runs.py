@@ -24,11 +24,14 @@ from tasks.benchmarks.runs import Runs
 from tasks.benchmarks.stand import MeasurementFailed, Stand
 from tasks.benchmarks.training import MINIMAL, Trainer, Training
 from tasks.errors import Conflict, NoLongerWanted, StoredFileMissing
+from tasks.rollouts.model import RolloutSpec
+from tasks.rollouts.simulation import Simulation
 from tests.fleet import Fleet, Hand
 from tests.integration.api import Api, is_problem
 from tests.programs import wait_until
 
 ONCE = RunOptions(repetitions=1)
+SIMULATED = RolloutSpec(simulated=Simulation(), max_staleness=1, train_batch_size=4, max_queue_size=8)
 
 
 class Lab:
@@ -190,6 +193,16 @@ def test_what_a_killed_process_left_is_ended_by_the_next(lab: Lab, state: Redis)
     caught.join()
     assert lab.fleet.job(str(job)).state == "cancelled"
     assert not state.exists(keys.benchmark_jobs("a" * 32))
+
+
+def test_what_a_killed_process_left_of_a_cancelled_run_keeps_no_other_from_starting(lab: Lab) -> None:
+    run = lab.runs.start("rule_scoring", ONCE)
+    stand = Stand(lab.fleet.core, run.id, lambda: False)
+    with stand.rollout(SIMULATED, [b'{"prompt": "1+1="}'], None) as left:  # and whoever began it is killed here
+        lab.fleet.core.cancel(run.job)
+        due = lab.runs.schedule("rule_scoring", "2026-11-18T03:00Z", ONCE)
+        assert (due.state, due.note) == ("queued", "")
+        assert lab.fleet.job(left).state == "cancelled"
 
 
 def _until_cancelled(stand: Stand) -> None:
