@@ -13,6 +13,7 @@ from tasks.benchmarks.model import BenchmarkItem, BenchmarkSpec, Measured, Outco
 from tasks.benchmarks.report import Report, write
 from tasks.benchmarks.stand import Stand
 from tasks.benchmarks.summary import summarize
+from tasks.connections import explained
 from tasks.errors import Permanent
 from tasks.jobs.core import JobCore
 
@@ -30,11 +31,12 @@ class Bench:
         if scenario is None:
             raise Permanent(f"There is no scenario {item.scenario!r} any more.")
         stand = Stand(self._core, run, is_cancelled)
-        stand.clear()  # of a process that was killed over it
-        try:
-            measured = scenario.run(stand, scenario.parameters.model_validate(item.parameters))
-        finally:
-            stand.clear()
+        with explained(self._core.settings.redis_url):  # a Redis that was away is a reason to measure again
+            stand.clear()  # of a process that was killed over it
+            try:
+                measured = scenario.run(stand, scenario.parameters.model_validate(item.parameters))
+            finally:
+                stand.clear()
         known = {figure.name for figure in scenario.figures}
         key = scenario.figures[0]
         log.info("%s: %.4g %s", item.id, measured.figures[key.name], key.unit)

@@ -5,6 +5,8 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from redis import Redis
 
 from config import keys
 from config.profiles import load_profiles
+from config.settings import Settings
 from tasks.app import create_celery
 from tasks.benchmarks.bench import Bench
 from tasks.benchmarks.figures import FigureOfRun, Figures
@@ -23,12 +26,13 @@ from tasks.benchmarks.model import BenchmarkItem, RunOptions
 from tasks.benchmarks.runs import Runs
 from tasks.benchmarks.stand import MeasurementFailed, Stand
 from tasks.benchmarks.training import MINIMAL, Trainer, Training
-from tasks.errors import Conflict, NoLongerWanted, StoredFileMissing
+from tasks.errors import Conflict, NoLongerWanted, RedisUnavailable, StoredFileMissing
 from tasks.rollouts.model import RolloutSpec
 from tasks.rollouts.simulation import Simulation
 from tests.fleet import Fleet, Hand
 from tests.integration.api import Api, is_problem
 from tests.programs import wait_until
+from tests.redis_server import RedisServer
 
 ONCE = RunOptions(repetitions=1)
 SIMULATED = RolloutSpec(simulated=Simulation(), max_staleness=1, train_batch_size=4, max_queue_size=8)
@@ -45,7 +49,7 @@ class Lab:
 
     def hire(self, pool: Any, index: int = 0) -> None:
         hand = self.fleet.hire(pool, index)
-        thread = threading.Thread(target=self._work, args=(hand,))
+        thread = threading.Thread(target=self._work, args=(hand,), daemon=True)
         self._hands.append((hand, thread))
         thread.start()
 
@@ -238,6 +242,19 @@ def test_a_training_run_takes_samples_no_staler_than_it_may(
     assert measured.engine == "simulated generation and training"
     assert figures["samples_s"] == pytest.approx(4 * figures["steps_s"])
     assert 0 <= figures["queue_utilisation"] <= 1
+
+
+def test_a_case_during_which_redis_goes_away_is_to_be_measured_again(tmp_path: Path) -> None:
+    parameters: dict[str, Any] = {"items": 1, "scorer": "numeric_match"}
+    item = BenchmarkItem(id="a", scenario="rule_scoring", case="a", repetition=0, parameters=parameters)
+    with RedisServer(tmp_path / "redis") as server, ThreadPoolExecutor() as aside:
+        fleet = Fleet(Settings(redis_url=server.url, node="node1", data_dir=tmp_path), tmp_path / "journal")
+        with closing(fleet), server.client() as state:
+            measured = aside.submit(Bench(fleet.core).measure, "a" * 32, item, lambda: False)
+            wait_until(lambda: state.exists(keys.benchmark_jobs("a" * 32)), "it is begun")
+            server.stop()
+            with pytest.raises(RedisUnavailable):
+                measured.result(60)
 
 
 def test_a_scenario_that_is_gone_fails_its_cases_only(fleet: Fleet) -> None:
