@@ -430,13 +430,34 @@ def benchmarks() -> str:
     return "assay:benchmarks"
 
 
+def benchmarks_skipped() -> str:
+    """Sorted set: the last hundred that were due and skipped, likewise. Apart: a busy month costs no history."""
+    return "assay:benchmarks:skipped"
+
+
 def benchmark(run: str) -> str:
-    """String, JSON: a benchmark run and its figures. Lives 400 days."""
+    """String, JSON: a benchmark run. Lives 430 days, a month longer than its report; a month if it was skipped."""
     return f"assay:benchmark:{run}"
 
 
+def benchmark_figures(run: str) -> str:
+    """String, JSON: the figures of a benchmark run. Lives 400 days."""
+    return f"assay:benchmark:{run}:figures"
+
+
+def benchmark_figure(figure: str, basis: str) -> str:
+    """Sorted set: the last hundred values of a figure on one basis, as JSON, by when their runs were asked for. Lives
+    400 days after the last."""
+    return f"assay:benchmarks:figure:{figure}:{basis}"
+
+
+def benchmark_standings() -> str:
+    """Hash: each figure and basis -> JSON, what its last undisturbed run brought. Lives 400 days after the last run."""
+    return "assay:benchmarks:standings"
+
+
 def benchmark_jobs(run: str) -> str:
-    """Set: jobs that the case which is measured now has begun. Goes with the case; forty minutes at most."""
+    """Set: jobs that the case which is measured now has begun. Goes with the case; two days at most."""
     return f"assay:benchmark:{run}:jobs"
 
 

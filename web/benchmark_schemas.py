@@ -26,6 +26,7 @@ class RunView(Wire):
 
 class FigureView(Wire):
     figure: str = Field(description="`<scenario>/<case>/<name>`.")
+    basis: str = Field(description="Figures are compared where it is the same: machine, engine and parameters.")
     unit: str
     better: Better
     value: float = Field(description="The median of its repetitions.")
@@ -63,11 +64,14 @@ class BenchmarkView(Wire):
 
 class RegressionView(FigureView):
     run: str
+    benchmark: str = Field(description="That the run was of.")
 
 
 class Benchmarks(Wire):
     benchmarks: list[BenchmarkView]
-    regressions: list[RegressionView] = Field(description="Figures whose newest run is worse than noise explains.")
+    regressions: list[RegressionView] = Field(
+        description="Figures whose newest run, in the last month, is worse than noise explains."
+    )
 
 
 class PointView(Wire):
@@ -81,6 +85,8 @@ class PointView(Wire):
 
 class FigureHistory(Wire):
     figure: str
+    basis: str = Field(description="Figures are compared where it is the same: machine, engine and parameters.")
+    benchmark: str = Field(description="Of its newest run: sets measure some figures with parameters of their own.")
     unit: str
     better: Better
     band: tuple[float, float] | None = Field(description="Of the runs before the newest one.")

@@ -9,7 +9,8 @@ from flask import Blueprint, Response, request
 
 from config.schedule import parse_schedule
 from tasks.benchmarks.catalogue import BENCHMARKS
-from tasks.benchmarks.history import MOST_RUNS, SHOWN, FigureOfRun, Run
+from tasks.benchmarks.figures import SHOWN, FigureOfRun
+from tasks.benchmarks.history import MOST_RUNS, Run
 from tasks.benchmarks.model import RunOptions
 from tasks.benchmarks.report import file_path
 from tasks.errors import StoredFileMissing, UnknownBenchmark
@@ -45,7 +46,9 @@ def listing() -> Response:
                 "last_run": _view(last) if last else None,
             }
         )
-    worse = [_figure(figure) | {"run": run.id} for run, figure in runs.history.regressions(newest)]
+    worse = [
+        _figure(each.figure) | {"run": each.run, "benchmark": each.benchmark} for each in runs.figures.regressions()
+    ]
     return answer({"benchmarks": rows, "regressions": worse})
 
 
@@ -78,7 +81,7 @@ def runs() -> Response:
 @described("Look at a run and its figures.", {200: RunWithFigures}, errors=(404,))
 def look(run_id: str) -> Response:
     run = _find(run_id)
-    return answer(_view(run) | {"figures": [_figure(figure) for figure in run.figures]})
+    return answer(_view(run) | {"figures": [_figure(each) for each in services().runs.figures.of_run(run.id)]})
 
 
 @blueprint.get("/runs/<run_id>/files/<name>")
@@ -103,27 +106,21 @@ def file(run_id: str, name: str) -> Response:
 @blueprint.get("/figures")
 @described("The history of every figure, with the band of its noise.", {200: Figures})
 def figures() -> Response:
-    history = services().runs.history
+    known = services().runs.figures
+    standings = known.standings()
     rows = []
-    for newest, points in history.figures(history.newest()):
+    for standing, points in zip(standings, known.points([each.figure for each in standings]), strict=True):
+        newest = standing.figure
         rows.append(
             {
                 "figure": newest.figure,
+                "basis": newest.basis,
+                "benchmark": standing.benchmark,
                 "unit": newest.unit,
                 "better": newest.better,
                 "band": None if newest.low is None else (newest.low, newest.high),
                 "is_regression": newest.is_regression,
-                "points": [
-                    {
-                        "run": run.id,
-                        "at": run.created_at,
-                        "value": each.value,
-                        "least": each.least,
-                        "most": each.most,
-                        "is_disturbed": each.is_disturbed,
-                    }
-                    for run, each in points
-                ],
+                "points": [asdict(each) for each in points],
             }
         )
     return answer({"figures": rows})
@@ -154,6 +151,4 @@ def _view(run: Run) -> dict[str, Any]:
 
 
 def _figure(figure: FigureOfRun) -> dict[str, Any]:
-    shown = asdict(figure)
-    del shown["basis"]
-    return shown
+    return asdict(figure)

@@ -6,19 +6,18 @@ from dataclasses import replace
 from typing import cast
 
 from tasks.benchmarks.catalogue import SCENARIOS
+from tasks.benchmarks.figures import Figures
 from tasks.benchmarks.history import History, Run
 from tasks.benchmarks.machine import describe
 from tasks.benchmarks.model import BenchmarkItem, BenchmarkSpec, Measured, Outcome
 from tasks.benchmarks.report import Report, write
 from tasks.benchmarks.stand import Stand
 from tasks.benchmarks.summary import summarize
+from tasks.connections import explained
 from tasks.errors import Permanent
 from tasks.jobs.core import JobCore
 
 log = logging.getLogger(__name__)
-
-#: Runs that a figure is compared with, as far as they have it.
-COMPARED = 100
 
 
 class Bench:
@@ -32,35 +31,39 @@ class Bench:
         if scenario is None:
             raise Permanent(f"There is no scenario {item.scenario!r} any more.")
         stand = Stand(self._core, run, is_cancelled)
-        stand.clear()  # of a process that was killed over it
-        try:
-            measured = scenario.run(stand, scenario.parameters.model_validate(item.parameters))
-        finally:
-            stand.clear()
+        with explained(self._core.settings.redis_url):  # a Redis that was away is a reason to measure again
+            stand.clear()  # of a process that was killed over it
+            try:
+                measured = scenario.run(stand, scenario.parameters.model_validate(item.parameters))
+            finally:
+                stand.clear()
         known = {figure.name for figure in scenario.figures}
         key = scenario.figures[0]
         log.info("%s: %.4g %s", item.id, measured.figures[key.name], key.unit)
         return replace(measured, figures={name: value for name, value in measured.figures.items() if name in known})
 
     def report(self, spec: BenchmarkSpec, outcomes: Sequence[Outcome]) -> None:
-        core, history = self._core, History(self._core.state)
+        core, history, figures = self._core, History(self._core.state), Figures(self._core.state)
         now = history.now()
         run = history.get(spec.run) or Run(spec.run, spec.name, spec.trigger, "running", now, total=len(outcomes))
         version = str(cast(dict[str, object], core.state.info("server"))["redis_version"])
         machine = describe(core.registry.workers(), version)
-        before = history.newest(COMPARED)
-        cases = summarize(outcomes, machine.basis, lambda figure, basis: history.earlier(figure, basis, run, before))
+        cases = summarize(
+            outcomes,
+            machine.basis,
+            lambda figure, basis: figures.earlier(figure, basis, run.id, run.created_at),
+        )
         started = run.started_at or min((run.created_at, now))
         report = Report(spec, machine, cases, outcomes, started, now)
         folder, files = write(core.storage, report)
+        found = [figure for case in cases for figure in case.figures]
+        worse = [figure for figure in found if figure.is_regression]
+        figures.add(run.id, run.name, run.created_at, found)
         failed = sum(outcome.measured is None for outcome in outcomes)
         note = f"{failed} of {len(outcomes)} measurements failed." if failed else ""
         history.change(
             run, state="failed" if failed == len(outcomes) else "done", note=note, total=len(outcomes),
-            started_at=started, ended_at=now, folder=folder, files=tuple(files),
-            figures=tuple(figure for case in cases for figure in case.figures),
+            started_at=started, ended_at=now, folder=folder, files=tuple(files), regressions=len(worse),
         )  # fmt: skip
-        for case in cases:
-            for figure in case.figures:
-                if figure.is_regression:
-                    log.warning("%s is %.4g %s, usually %.4g", figure.figure, figure.value, figure.unit, figure.usual)
+        for figure in worse:
+            log.warning("%s is %.4g %s, usually %.4g", figure.figure, figure.value, figure.unit, figure.usual)

@@ -1,43 +1,23 @@
-"""Runs and their figures, kept for more than a year: what a figure is compared with, and what is shown of it."""
+"""Runs of benchmarks, kept for more than a year. Their figures are in `figures.py`."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal, Self
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, Self, cast
 
 from redis import Redis
 
 from config import keys
-from tasks.benchmarks.model import Better, Trigger
-from tasks.benchmarks.noise import LAST
+from tasks.benchmarks.figures import KEPT_S, SHOWN, known
+from tasks.benchmarks.model import Trigger
 
 RunState = Literal["queued", "running", "done", "failed", "cancelled", "skipped"]
 ENDED: tuple[RunState, ...] = ("done", "failed", "cancelled", "skipped")
-#: Runs that are kept, and for how many seconds.
-MOST_RUNS = 1000
-KEPT_S = 400 * 86400
-#: Runs whose figures are shown.
-SHOWN = 100
-
-
-@dataclass(frozen=True, slots=True)
-class FigureOfRun:
-    figure: str
-    """`<scenario>/<case>/<name>`."""
-    unit: str
-    better: Better
-    value: float
-    """The median of its repetitions."""
-    least: float
-    most: float
-    basis: str
-    """Figures are compared where this is the same: machine, engine and parameters."""
-    is_disturbed: bool = False
-    usual: float | None = None
-    """Of the runs before, with the band that their noise makes; None while there are too few."""
-    low: float | None = None
-    high: float | None = None
-    is_regression: bool = False
+#: Runs that are kept, and how many that were skipped.
+MOST_RUNS, MOST_SKIPPED = 1000, 100
+#: A run's record tells where its report lies, so it outlives the time when that is removed.
+RECORD_S = KEPT_S + 30 * 86400
+#: Seconds for which one that was skipped is kept.
+SKIPPED_S = 31 * 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +34,12 @@ class Run:
     ended_at: float | None = None
     folder: str = ""
     files: tuple[str, ...] = ()
-    figures: tuple[FigureOfRun, ...] = field(default=(), repr=False)
-
-    @property
-    def regressions(self) -> int:
-        return sum(figure.is_regression for figure in self.figures)
+    regressions: int = 0
 
     @classmethod
     def from_record(cls, text: str) -> Self:
         record: dict[str, Any] = json.loads(text)
-        figures = tuple(FigureOfRun(**_known(FigureOfRun, each)) for each in record["figures"])
-        return cls(**_known(cls, record) | {"files": tuple(record["files"]), "figures": figures})
+        return cls(**known(cls, record) | {"files": tuple(record["files"])})
 
 
 class History:
@@ -77,62 +52,45 @@ class History:
 
     def add(self, run: Run) -> bool:
         """Whether it is new: a run of this id is added once."""
-        if not self._state.set(keys.benchmark(run.id), _record(run), nx=True, ex=KEPT_S):
-            return False
-        self._state.zadd(keys.benchmarks(), {run.id: run.created_at})
-        self._state.zremrangebyrank(keys.benchmarks(), 0, -MOST_RUNS - 1)
-        return True
+        pipeline = self._state.pipeline()
+        is_skipped = run.state == "skipped"
+        pipeline.set(keys.benchmark(run.id), _record(run), nx=True, ex=SKIPPED_S if is_skipped else RECORD_S)
+        if is_skipped:
+            pipeline.zadd(keys.benchmarks_skipped(), {run.id: run.created_at})
+            pipeline.zremrangebyrank(keys.benchmarks_skipped(), 0, -MOST_SKIPPED - 1)
+        else:
+            pipeline.zadd(keys.benchmarks(), {run.id: run.created_at})
+        return bool(pipeline.execute()[0])
 
     def change(self, run: Run, **values: Any) -> Run:
         changed = replace(run, **values)
-        self._state.set(keys.benchmark(run.id), _record(changed), xx=True, ex=KEPT_S)
+        self._state.set(keys.benchmark(run.id), _record(changed), xx=True, ex=RECORD_S)
         return changed
+
+    def outdated(self) -> list[Run]:
+        """Runs that are not to be kept any more."""
+        ids = dict.fromkeys(self._state.zrange(keys.benchmarks(), 0, -MOST_RUNS - 1))
+        ids |= dict.fromkeys(self._state.zrangebyscore(keys.benchmarks(), "-inf", self.now() - KEPT_S))
+        return [self.get(str(run)) or Run(str(run), "", "request", "failed", 0.0) for run in ids]
+
+    def forget(self, run: Run) -> None:
+        pipeline = self._state.pipeline()
+        pipeline.zrem(keys.benchmarks(), run.id)
+        pipeline.delete(keys.benchmark(run.id), keys.benchmark_figures(run.id))
+        pipeline.execute()
 
     def get(self, run: str) -> Run | None:
         text = self._state.get(keys.benchmark(run))
         return Run.from_record(str(text)) if text else None
 
-    def newest(self, number: int = SHOWN) -> list[Run]:
-        """Newest first."""
-        names = [str(name) for name in self._state.zrevrange(keys.benchmarks(), 0, number - 1)]
+    def newest(self, number: int = SHOWN, skipped: bool = True) -> list[Run]:
+        """Newest first, with those that were skipped or without."""
+        at: dict[str, float] = {}
+        for place in (keys.benchmarks(), keys.benchmarks_skipped())[: 1 + skipped]:
+            at |= cast("list[tuple[str, float]]", self._state.zrevrange(place, 0, number - 1, withscores=True))
+        names = sorted(at, key=lambda name: at[name], reverse=True)[:number]
         texts = self._state.mget([keys.benchmark(name) for name in names]) if names else []
         return [Run.from_record(str(text)) for text in texts if text]
-
-    def earlier(self, figure: str, basis: str, before: Run, runs: Sequence[Run]) -> list[float]:
-        """The last values of a figure before a run, oldest first, that may be compared with it."""
-        found = [
-            each.value
-            for run in runs
-            if run.state == "done" and run.id != before.id and run.created_at <= before.created_at
-            for each in run.figures
-            if each.figure == figure and each.basis == basis and not each.is_disturbed
-        ]
-        return found[:LAST][::-1]
-
-    def figures(self, runs: Sequence[Run]) -> Iterator[tuple[FigureOfRun, list[tuple[Run, FigureOfRun]]]]:
-        """Each figure as its newest run has it, with all that may be compared with it, oldest first."""
-        points: dict[str, list[tuple[Run, FigureOfRun]]] = {}
-        for run in runs:
-            for each in run.figures if run.state == "done" else ():
-                points.setdefault(each.figure, []).append((run, each))
-        for found in points.values():
-            # What others disturbed says nothing: neither that a figure got worse, nor that it did not.
-            newest = next((each for _, each in found if not each.is_disturbed), found[0][1])
-            yield newest, [(run, each) for run, each in reversed(found) if each.basis == newest.basis]
-
-    def regressions(self, runs: Sequence[Run]) -> list[tuple[Run, FigureOfRun]]:
-        """Figures whose newest run, of these, newest first, was worse than the runs before explain."""
-        return [
-            next(point for point in reversed(points) if point[1] is newest)
-            for newest, points in self.figures(runs)
-            if newest.is_regression
-        ]
-
-
-def _known(kind: type, record: dict[str, Any]) -> dict[str, Any]:
-    """A newer process may have written more than this one knows."""
-    names = {each.name for each in fields(kind)}
-    return {name: value for name, value in record.items() if name in names}
 
 
 def _record(run: Run) -> str:

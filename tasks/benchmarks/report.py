@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from tasks.benchmarks.catalogue import SCENARIOS
-from tasks.benchmarks.history import FigureOfRun
+from tasks.benchmarks.figures import FigureOfRun
 from tasks.benchmarks.machine import Machine
 from tasks.benchmarks.model import BenchmarkSpec, Outcome
 from tasks.benchmarks.plots import plot
@@ -61,8 +61,12 @@ def write(storage: Storage, report: Report) -> tuple[str, list[str]]:
     return report.folder, list(files)
 
 
+def folder_path(folder: str) -> str:
+    return f"{FOLDER}/{folder}"
+
+
 def file_path(folder: str, name: str) -> str:
-    return f"{FOLDER}/{folder}/{name}"
+    return f"{folder_path(folder)}/{name}"
 
 
 def summary(report: Report) -> Iterator[str]:
@@ -160,7 +164,7 @@ def _regressions(report: Report) -> Iterator[str]:
     elif any(figure.usual is not None for figure in figures):
         yield "None: no figure is worse than the noise of the last runs explains."
     else:
-        yield "Nothing to compare with yet: a figure is compared once three earlier runs on the same machine have it."
+        yield "Nothing to compare with yet: a figure is compared once five earlier runs on the same machine have it."
     yield ""
 
 

@@ -1,6 +1,7 @@
 """Runs as others ask for them: started, one at a time, and looked at."""
 
 import hashlib
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -11,17 +12,21 @@ from redis.exceptions import LockError
 from config import keys
 from config.profiles import Profiles
 from tasks.benchmarks.catalogue import find, plan
+from tasks.benchmarks.figures import Figures
 from tasks.benchmarks.history import ENDED, History, Run, RunState
 from tasks.benchmarks.kind import MEASURE, Benchmark
 from tasks.benchmarks.model import BenchmarkSpec, RunOptions
+from tasks.benchmarks.report import folder_path
 from tasks.benchmarks.scenario import Place
-from tasks.benchmarks.stand import PRIORITY
-from tasks.errors import Conflict, UnknownBenchmark, UnknownJob
+from tasks.benchmarks.stand import PRIORITY, end_jobs
+from tasks.errors import Conflict, StorageUnavailable, UnknownBenchmark, UnknownJob
 from tasks.inference.models import Models
 from tasks.jobs.core import JobCore
 from tasks.jobs.dispatch import with_policy_servers
 from tasks.jobs.listing import Jobs
 from tasks.jobs.model import ACTIVE, JobRequest
+
+log = logging.getLogger(__name__)
 
 #: Seconds for which nobody else may start a run while one is started.
 DOOR_S = 30
@@ -36,6 +41,7 @@ class Runs:
         self._core = core
         self._profiles = profiles
         self.history = History(core.state)
+        self.figures = Figures(core.state)
 
     # --- starting ---
 
@@ -46,6 +52,7 @@ class Runs:
         with self._alone():
             if active := self.active():
                 raise Conflict(f"The benchmark {active.name!r} runs (run {active.id}): one is measured at a time.")
+            self._forget_old()
             self.history.add(run)
             return self._submit(run, options)
 
@@ -59,11 +66,21 @@ class Runs:
                 return known
             if note := self._reason_to_skip(run.id):
                 note = f"Due at {slot}, and skipped: {note}"
-                skipped = replace(run, state="skipped", note=note, ended_at=run.created_at)
-                self.history.add(skipped)
-                return skipped
+                skipped = replace(known or run, state="skipped", note=note, ended_at=run.created_at)
+                return self.history.change(skipped) if not self.history.add(skipped) else skipped
+            self._forget_old()
             self.history.add(run)
             return self._submit(known or run, options)
+
+    def _forget_old(self) -> None:
+        for run in self.history.outdated():
+            try:
+                if run.folder:
+                    self._core.storage.delete(folder_path(run.folder))
+            except StorageUnavailable as error:  # another run will come
+                log.warning("the report of benchmark run %s cannot be removed now: %s", run.id, error)
+                return
+            self.history.forget(run)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -122,7 +139,8 @@ class Runs:
     # --- looking ---
 
     def active(self) -> Run | None:
-        return next((run for run in self.newest(LOOKED_AT) if run.state not in ENDED), None)
+        newest = self.history.newest(LOOKED_AT, skipped=False)
+        return next((run for run in map(self._settled, newest) if run.state not in ENDED), None)
 
     def get(self, run: str) -> Run:
         found = self.history.get(run)
@@ -159,6 +177,7 @@ class Runs:
         return known if known.state in ENDED else self._end(run, "failed", "Its job ended without a report.")
 
     def _end(self, run: Run, state: RunState, note: str) -> Run:
+        end_jobs(self._core, run.id)  # whoever measured it may be dead
         return self.history.change(run, state=state, note=note, ended_at=self.history.now())
 
 

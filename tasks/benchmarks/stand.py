@@ -1,12 +1,12 @@
 """The system as a scenario uses it: jobs of the lowest priority through the one door, and rollouts with a trainer.
 
-Whatever a case starts is ended with it. A process that is killed leaves its jobs on a list, and whoever measures next
-ends them.
+Whatever a case starts is ended with it. A process that is killed leaves its jobs on a list, and whoever measures next,
+or finds that the run is over, ends them.
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,10 @@ from tasks.jobs.model import Job, JobRequest
 from tasks.rollouts.model import RolloutSpec
 from tasks.rollouts.rollouts import Rollouts
 
-#: Seconds a job of a case may take; and its list of jobs is kept.
+#: Seconds a job of a case may take.
 MOST_S = 1200.0
+#: Seconds for which the list of a case's jobs is kept: by then all have ended, rollouts too, as nobody asked for more.
+LISTED_S = 2 * 86400
 #: Seconds between two looks at whether the run is still wanted.
 LOOK_S = 1.0
 PRIORITY: Priority = "bulk"
@@ -101,19 +103,22 @@ class Stand:
 
     def clear(self) -> None:
         """End what a case of this run has left, whoever began it."""
-        left = {str(job) for job in self.core.state.smembers(keys.benchmark_jobs(self._run))}
-        for job in left:
-            try:
-                self.core.cancel(job)
-            except UnknownJob:
-                continue
-        settle(self.core, left)
-        self.core.state.delete(keys.benchmark_jobs(self._run))
+        settle(self.core, end_jobs(self.core, self._run))
 
     def _note(self, job: str) -> str:
         self._own.add(job)
         pipeline = self.core.state.pipeline()
         pipeline.sadd(keys.benchmark_jobs(self._run), job)
-        pipeline.expire(keys.benchmark_jobs(self._run), int(2 * MOST_S))
+        pipeline.expire(keys.benchmark_jobs(self._run), LISTED_S)
         pipeline.execute()
         return job
+
+
+def end_jobs(core: JobCore, run: str) -> set[str]:
+    """Cancel what the case that a run was at has begun. Returns those jobs; some may run for a moment more."""
+    left = {str(job) for job in core.state.smembers(keys.benchmark_jobs(run))}
+    for job in left:
+        with suppress(UnknownJob):
+            core.cancel(job)
+    core.state.delete(keys.benchmark_jobs(run))
+    return left

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from tasks.benchmarks.catalogue import SCENARIOS
-from tasks.benchmarks.history import FigureOfRun
+from tasks.benchmarks.figures import FigureOfRun
 from tasks.benchmarks.model import Measured, Outcome
 from tasks.benchmarks.noise import band, has_regressed
 

@@ -30,7 +30,11 @@ def test_a_run_survives_the_death_of_the_worker_that_measures(system: System, ru
     os.kill(system.children("benchmark")[0].pid, signal.SIGKILL)
     wait_until(lambda: runs.get(run.id).state == "done", "the run is done all the same", 100)
     done = runs.get(run.id)
-    assert (done.note, done.total, len({figure.figure.split("/")[1] for figure in done.figures})) == ("", 2, 2)
+    assert (done.note, done.total, len({each.figure.split("/")[1] for each in runs.figures.of_run(run.id)})) == (
+        "",
+        2,
+        2,
+    )
     assert not system.job(left).is_active, "what the dead process had begun is ended"
     results = json.loads(system.core.storage.read(f"benchmarks/{done.folder}/results.json"))
     assert [each["error"] for each in results["measurements"]] == [None, None]

@@ -5,6 +5,8 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,19 +17,25 @@ from redis import Redis
 
 from config import keys
 from config.profiles import load_profiles
+from config.settings import Settings
 from tasks.app import create_celery
 from tasks.benchmarks.bench import Bench
-from tasks.benchmarks.history import FigureOfRun, History, Run
+from tasks.benchmarks.figures import FigureOfRun, Figures
+from tasks.benchmarks.history import MOST_RUNS, History, Run
 from tasks.benchmarks.model import BenchmarkItem, RunOptions
 from tasks.benchmarks.runs import Runs
 from tasks.benchmarks.stand import MeasurementFailed, Stand
 from tasks.benchmarks.training import MINIMAL, Trainer, Training
-from tasks.errors import Conflict, NoLongerWanted
+from tasks.errors import Conflict, NoLongerWanted, RedisUnavailable, StoredFileMissing
+from tasks.rollouts.model import RolloutSpec
+from tasks.rollouts.simulation import Simulation
 from tests.fleet import Fleet, Hand
 from tests.integration.api import Api, is_problem
 from tests.programs import wait_until
+from tests.redis_server import RedisServer
 
 ONCE = RunOptions(repetitions=1)
+SIMULATED = RolloutSpec(simulated=Simulation(), max_staleness=1, train_batch_size=4, max_queue_size=8)
 
 
 class Lab:
@@ -41,7 +49,7 @@ class Lab:
 
     def hire(self, pool: Any, index: int = 0) -> None:
         hand = self.fleet.hire(pool, index)
-        thread = threading.Thread(target=self._work, args=(hand,))
+        thread = threading.Thread(target=self._work, args=(hand,), daemon=True)
         self._hands.append((hand, thread))
         thread.start()
 
@@ -56,6 +64,17 @@ class Lab:
         wait_until(lambda: self.runs.get(run.id).ended_at is not None, "the run ends", 100)
         return self.runs.get(run.id)
 
+    def figures(self, run: Run) -> list[FigureOfRun]:
+        return self.runs.figures.of_run(run.id)
+
+    def figure(self, run: Run, name: str) -> FigureOfRun:
+        return next(figure for figure in self.figures(run) if figure.figure == name)
+
+    def remember(self, run: Run, *figures: FigureOfRun) -> None:
+        """A run that was before."""
+        self.runs.history.add(run)
+        self.runs.figures.add(run.id, run.name, run.created_at, figures)
+
     def close(self) -> None:
         self._ended.set()
         for _, thread in self._hands:
@@ -69,10 +88,6 @@ def lab(fleet: Fleet) -> Iterator[Lab]:
     lab.close()
 
 
-def figure_of(run: Run, name: str) -> FigureOfRun:
-    return next(figure for figure in run.figures if figure.figure == name)
-
-
 NAME = "rule_scoring/numeric_match/items_s"
 
 
@@ -81,8 +96,8 @@ def test_a_run_measures_every_case_and_leaves_a_report(lab: Lab) -> None:
     lab.hire("benchmark")
     run = lab.measure()
     assert (run.state, run.note, run.total, lab.runs.done(run)) == ("done", "", 2, 2)
-    assert figure_of(run, NAME).value > 0
-    assert not figure_of(run, NAME).is_disturbed
+    assert lab.figure(run, NAME).value > 0
+    assert not lab.figure(run, NAME).is_disturbed
     assert {*run.files} == {
         "performance_report.md", "summary.txt", "results.json", "rule_scoring.png", "rule_scoring.log"
     }  # fmt: skip
@@ -99,20 +114,20 @@ def test_a_figure_that_got_worse_than_its_noise_is_flagged_everywhere(lab: Lab, 
     lab.hire("cpu")
     lab.hire("benchmark")
     first = lab.measure()
-    faster = tuple(replace(figure, value=1000 * figure.value) for figure in first.figures)
-    for number in range(3):
-        lab.runs.history.add(replace(first, id=f"{number:032x}", figures=faster))
+    faster = tuple(replace(figure, value=1000 * figure.value) for figure in lab.figures(first))
+    for number in range(5):
+        lab.remember(replace(first, id=f"{number:032x}"), *faster)
     again = lab.measure()
-    worse = figure_of(again, NAME)
+    worse = lab.figure(again, NAME)
     assert worse.is_regression
-    assert (worse.usual, again.regressions > 0) == (1000 * figure_of(first, NAME).value, True)
+    assert (worse.usual, again.regressions > 0) == (1000 * lab.figure(first, NAME).value, True)
     assert b"REGRESSION" in lab.fleet.core.storage.read(f"benchmarks/{again.folder}/summary.txt")
     told = api.client.get("/v1/benchmarks").json["regressions"]
     assert (NAME, again.id) in {(each["figure"], each["run"]) for each in told}
     assert f"assay_benchmark_regressions {float(again.regressions)}\n" in api.client.get("/metrics").text
     history = {each["figure"]: each for each in api.client.get("/v1/benchmarks/figures").json["figures"]}[NAME]
     assert history["is_regression"]
-    assert len(history["points"]) == 5
+    assert len(history["points"]) == 7
     assert history["band"][0] > worse.value
 
 
@@ -120,9 +135,9 @@ def test_figures_of_another_machine_or_with_other_parameters_are_not_compared(la
     lab.hire("cpu")
     lab.hire("benchmark")
     first = lab.measure()
-    others = tuple(replace(figure, value=1000 * figure.value, basis="other") for figure in first.figures)
+    others = tuple(replace(figure, value=1000 * figure.value, basis="other") for figure in lab.figures(first))
     for number in range(5):
-        lab.runs.history.add(replace(first, id=f"{number:032x}", figures=others))
+        lab.remember(replace(first, id=f"{number:032x}"), *others)
     assert lab.measure().regressions == 0
 
 
@@ -184,6 +199,16 @@ def test_what_a_killed_process_left_is_ended_by_the_next(lab: Lab, state: Redis)
     assert not state.exists(keys.benchmark_jobs("a" * 32))
 
 
+def test_what_a_killed_process_left_of_a_cancelled_run_keeps_no_other_from_starting(lab: Lab) -> None:
+    run = lab.runs.start("rule_scoring", ONCE)
+    stand = Stand(lab.fleet.core, run.id, lambda: False)
+    with stand.rollout(SIMULATED, [b'{"prompt": "1+1="}'], None) as left:  # and whoever began it is killed here
+        lab.fleet.core.cancel(run.job)
+        due = lab.runs.schedule("rule_scoring", "2026-11-18T03:00Z", ONCE)
+        assert (due.state, due.note) == ("queued", "")
+        assert lab.fleet.job(left).state == "cancelled"
+
+
 def _until_cancelled(stand: Stand) -> None:
     with pytest.raises(MeasurementFailed, match="cancelled"):  # nobody works on it
         stand.run("simulated", [{"x": 1}])
@@ -217,6 +242,19 @@ def test_a_training_run_takes_samples_no_staler_than_it_may(
     assert measured.engine == "simulated generation and training"
     assert figures["samples_s"] == pytest.approx(4 * figures["steps_s"])
     assert 0 <= figures["queue_utilisation"] <= 1
+
+
+def test_a_case_during_which_redis_goes_away_is_to_be_measured_again(tmp_path: Path) -> None:
+    parameters: dict[str, Any] = {"items": 1, "scorer": "numeric_match"}
+    item = BenchmarkItem(id="a", scenario="rule_scoring", case="a", repetition=0, parameters=parameters)
+    with RedisServer(tmp_path / "redis") as server, ThreadPoolExecutor() as aside:
+        fleet = Fleet(Settings(redis_url=server.url, node="node1", data_dir=tmp_path), tmp_path / "journal")
+        with closing(fleet), server.client() as state:
+            measured = aside.submit(Bench(fleet.core).measure, "a" * 32, item, lambda: False)
+            wait_until(lambda: state.exists(keys.benchmark_jobs("a" * 32)), "it is begun")
+            server.stop()
+            with pytest.raises(RedisUnavailable):
+                measured.result(60)
 
 
 def test_a_scenario_that_is_gone_fails_its_cases_only(fleet: Fleet) -> None:
@@ -275,12 +313,71 @@ def test_a_label_of_a_user_does_not_make_a_job_part_of_a_benchmark(lab: Lab) -> 
     assert lab.runs.schedule("rule_scoring", "2026-11-18T03:00Z", ONCE).state == "skipped"
 
 
-def test_a_regression_stays_one_when_a_later_run_was_disturbed(fleet: Fleet) -> None:
-    history, now = History(fleet.core.state), time.time()
-    worse = FigureOfRun("a/b/items_s", "items/s", "higher", 1.0, 1.0, 1.0, "basis", is_regression=True)
-    for number, figure in enumerate((worse, replace(worse, is_disturbed=True, is_regression=False))):
-        history.add(Run(f"{number:032x}", "quick", "request", "done", now + number, figures=(figure,)))
-    assert [run.id for run, _ in history.regressions(history.newest())] == [f"{0:032x}"]
+WORSE = FigureOfRun("a/b/items_s", "items/s", "higher", 1.0, 1.0, 1.0, "basis", is_regression=True)
+
+
+@pytest.mark.parametrize(
+    ("later", "expected"),
+    [
+        ({"is_disturbed": True, "is_regression": False}, ["quick"]),
+        ({"basis": "larger", "is_regression": False}, ["quick"]),  # a run of `full` says nothing of `quick`
+        ({"is_regression": False}, []),
+    ],
+)  # fmt: skip
+def test_a_regression_stays_one_until_the_same_is_measured_undisturbed(
+    fleet: Fleet, later: dict[str, Any], expected: list[str]
+) -> None:
+    figures, now = Figures(fleet.core.state), time.time()
+    figures.add("a" * 32, "quick", now, [WORSE])
+    figures.add("b" * 32, "full", now + 1, [replace(WORSE, **later)])
+    assert [each.benchmark for each in figures.regressions()] == expected
+
+
+def test_a_regression_of_what_is_not_measured_any_more_is_told_for_a_month(fleet: Fleet) -> None:
+    figures = Figures(fleet.core.state)
+    figures.add("a" * 32, "quick", time.time() - 32 * 86400, [WORSE])
+    assert figures.regressions() == []
+
+
+def test_a_figure_is_compared_with_its_own_last_runs_however_many_others_there_were(fleet: Fleet) -> None:
+    figures, weekly = Figures(fleet.core.state), replace(WORSE, is_regression=False)
+    for week in range(5):
+        figures.add(f"{week:032x}", "full", 1000.0 * week, [replace(weekly, value=float(week))])
+        for hour in range(168):
+            run = f"{week:016x}{hour:016x}"
+            figures.add(run, "quick", 1000.0 * week + hour, [replace(weekly, basis="smaller")])
+    assert figures.earlier(weekly.figure, weekly.basis, "a" * 32, 9000.0) == [0, 1, 2, 3, 4]
+
+
+def test_a_report_told_twice_counts_once(fleet: Fleet) -> None:
+    figures = Figures(fleet.core.state)
+    for _ in range(2):
+        figures.add("a" * 32, "quick", 1.0, [WORSE])
+    assert figures.earlier(WORSE.figure, WORSE.basis, "b" * 32, 2.0) == [1.0]
+
+
+def test_runs_that_were_skipped_push_nothing_out(lab: Lab) -> None:
+    running = lab.runs.start("rule_scoring", ONCE)
+    for minute in range(150):
+        assert lab.runs.schedule("quick", f"minute {minute}", ONCE).state == "skipped"
+    assert lab.runs.active() == lab.runs.get(running.id)
+    with pytest.raises(Conflict):
+        lab.runs.start("quick", ONCE)
+    assert running.id in {run.id for run in lab.runs.newest(200)}
+    assert len(lab.runs.newest(200)) == 101
+
+
+def test_what_is_not_kept_any_more_leaves_nothing(lab: Lab, state: Redis) -> None:
+    core, old = lab.fleet.core, time.time() - 401 * 86400
+    first = Run("a" * 32, "quick", "request", "done", old, folder="benchmark_results_1", files=("summary.txt",))
+    lab.remember(first, WORSE)
+    core.storage.put("benchmarks/benchmark_results_1/summary.txt", b"x")
+    for number in range(MOST_RUNS):
+        lab.runs.history.add(Run(f"{number:032x}", "quick", "request", "done", time.time()))
+    lab.runs.start("rule_scoring", ONCE)
+    with pytest.raises(StoredFileMissing):
+        core.storage.read("benchmarks/benchmark_results_1/summary.txt")
+    assert not [key for key in state.keys("assay:benchmark:*") if "a" * 32 in key]
 
 
 def test_a_record_of_a_newer_release_is_read(fleet: Fleet, state: Redis) -> None:

@@ -1,5 +1,6 @@
 """Benchmarks without a system: what is planned, what counts as a regression, and what a report says."""
 
+import random
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,7 +25,7 @@ MACHINE = Machine("a processor", 2, 8.0, "Linux", ("gpu.node1.0",), (), {"python
 
 
 def test_nothing_is_said_of_a_figure_that_few_runs_have() -> None:
-    assert band([100.0, 101.0]) is None
+    assert band([100.0, 101.0, 99.0, 100.0]) is None
     assert not has_regressed(1.0, 2.0, None, "higher")
 
 
@@ -47,6 +48,24 @@ def test_only_the_last_runs_count() -> None:
     found = band([1.0] * 20 + [100.0] * 10)
     assert found
     assert found.usual == 100
+
+
+@pytest.mark.parametrize("earlier", [5, 7, 10])
+@pytest.mark.parametrize("within", [0.01, 0.1])
+def test_a_figure_that_does_not_change_is_hardly_ever_flagged(earlier: int, within: float) -> None:
+    chance = random.Random(7)
+
+    def run() -> list[float]:
+        """Its repetitions: runs differ by a tenth, as on a machine that is shared."""
+        own = chance.gauss(100, 10)
+        return sorted(own * chance.gauss(1, within) for _ in range(3))
+
+    flagged = 0
+    for _ in range(3000):
+        usual = band([run()[1] for _ in range(earlier)])
+        least, _, most = run()
+        flagged += has_regressed(least, most, usual, "lower")
+    assert flagged < 3000 * 0.006
 
 
 @pytest.mark.parametrize(

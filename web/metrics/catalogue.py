@@ -97,7 +97,7 @@ METRICS = (
     _counter("assay_policy_calls", "server", "Calls of a policy server by the process that is connected to it."),
     _counter("assay_policy_errors", "server", "Calls of those that failed."),
     # Benchmarks.
-    _gauge("assay_benchmark_regressions", "", "Figures whose newest run is worse than the runs before explain."),
+    _gauge("assay_benchmark_regressions", "", "Figures whose last run, within a month, is worse than noise explains."),
     _gauge("assay_benchmark_last_run_seconds", "benchmark", "When it was last run to the end, since 1970."),
     # HTTP.
     _counter("assay_http_requests", "route method status", "Requests by route and class of status (`2xx`)."),

@@ -9,6 +9,7 @@ from redis import Redis
 from config.profiles import Profiles
 from config.settings import Settings
 from tasks.apis.board import Board
+from tasks.benchmarks.figures import Figures
 from tasks.benchmarks.history import History
 from tasks.connections import connect_once
 from tasks.registry import Registry
@@ -44,7 +45,7 @@ def create_collector(settings: Settings, profiles: Profiles) -> Collector:
                 work.rollouts,
                 fleet.workers,
                 fleet.apis,
-                benchmarks(History(state)),
+                benchmarks(History(state), Figures(state)),
             ],
             "cache": [memory("cache", cache), keys_of(cache)],
         },
@@ -64,10 +65,10 @@ def memory(role: str, redis: Redis) -> Source:
     return source
 
 
-def benchmarks(history: History) -> Source:
+def benchmarks(history: History, figures: Figures) -> Source:
     def source(samples: Samples) -> None:
-        runs = history.newest()
-        samples.add("assay_benchmark_regressions", len(history.regressions(runs)))
+        runs = history.newest(skipped=False)
+        samples.add("assay_benchmark_regressions", len(figures.regressions()))
         ended = {run.name: run.ended_at for run in reversed(runs) if run.state == "done" and run.ended_at}
         for name, at in ended.items():
             samples.add("assay_benchmark_last_run_seconds", at, name)

@@ -23,15 +23,18 @@ async function look() {
   drawFigures(figures?.figures ?? []);
 }
 
+/** One figure may have histories on several bases: sets measure it with parameters of their own. */
+const keyOf = ({ figure: name, basis }) => `${name} ${basis}`;
+
 function regressions(found) {
   show(
     byId("regressions"),
     found.map((each) =>
       h(
         "p",
-        { class: "said", "data-key": each.figure },
+        { class: "said", "data-key": keyOf(each) },
         h("b", {}, each.figure),
-        ` got worse: ${figure(each.value)} ${each.unit}, usually ${figure(each.usual)} (${figure(each.low)} to ${figure(each.high)}).`,
+        ` (${each.benchmark}) got worse: ${figure(each.value)} ${each.unit}, usually ${figure(each.usual)} (${figure(each.low)} to ${figure(each.high)}).`,
       ),
     ),
   );
@@ -87,7 +90,7 @@ function drawFigures(figures) {
       ? figures.map((each) =>
           h(
             "div",
-            { class: "card", "data-key": each.figure },
+            { class: "card", "data-key": keyOf(each) },
             h("h3", {}, each.figure, each.is_regression ? word("worse", "bad") : null),
             h("p", { class: "dim" }, described(each)),
             h("div", { class: "chart", "data-kept": true }, h("canvas", { role: "img", "aria-label": described(each) })),
@@ -98,13 +101,15 @@ function drawFigures(figures) {
   for (const each of figures) draw(each);
 }
 
-function described({ points, unit, better, band }) {
+function described({ benchmark, points, unit, better, band }) {
   const last = points.at(-1);
   const usual = band ? `, usually ${figure(band[0])} to ${figure(band[1])}` : ", too few runs for a band";
-  return last ? `${figure(last.value)} ${unit}${usual}; ${better} is better` : "no runs yet";
+  const direction = better === "neither" ? "" : `; ${better} is better`;
+  return last ? `${benchmark}: ${figure(last.value)} ${unit}${usual}${direction}` : "no runs yet";
 }
 
-function draw({ figure: name, points, band, is_regression: isWorse }) {
+function draw({ points, band, is_regression: isWorse, ...each }) {
+  const name = keyOf(each);
   const canvas = [...byId("figures").querySelectorAll("[data-key]")].find((node) => node.dataset.key === name)?.querySelector("canvas");
   if (!canvas) return;
   if (plots.get(name)?.canvas !== canvas) {
