@@ -50,14 +50,14 @@ class Result:
 
     @property
     def failure(self) -> str:
-        how = f"was ended after {self.took_s / 60:.0f} minutes" if self.code == ENDED else f"failed (exit {self.code})"
+        how = f"was ended after {_time(self.took_s)}" if self.code == ENDED else f"failed (exit {self.code})"
         return f"{self.name} {how}: {self.last}" if self.code else ""
 
 
 def summary(results: Sequence[Result]) -> Iterator[str]:
     lines = [line for result in results for line in result.lines if line.target != "none"]
     met = sum(line.is_met for line in lines)
-    yield f"{met} of {len(lines)} targets met, in {sum(result.took_s for result in results) / 60:.0f} minutes"
+    yield f"{met} of {len(lines)} targets met, in {_time(sum(result.took_s for result in results))}"
     yield from (f"missed: {line.name}: {line.value:.2f}, target {line.target}" for line in lines if not line.is_met)
     yield from (result.failure for result in results if result.code)
 
@@ -67,7 +67,7 @@ def write(page: Path, result: Result, folder: Path, machine: Machine) -> None:
     about = f"{machine.processor}, {machine.cores} cores, {machine.memory_gb:g} GB, {machine.system}; no GPU."
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items() if version)
     text = _between(page.read_text(), "machine", f"{about} {versions}.")
-    when = f"{result.took_s / 60:.0f} minutes on {time.strftime('%Y-%m-%d', time.gmtime())}, commit {machine.commit}"
+    when = f"{_time(result.took_s)} on {time.strftime('%Y-%m-%d', time.gmtime())}, commit {machine.commit}"
     lines = [f"`make bench ARGS={result.name}`, {when}.", *_failure(result), "", *_tables(result, folder)]
     page.write_text(_between(text, result.name, "\n".join(lines).strip()))
 
@@ -112,3 +112,7 @@ def _benchmark(results: dict[str, object]) -> Iterator[str]:
             shown = f"{name} {figure['value']:.4g} {figure['unit']}"
             spread = f"{figure['least']:.4g} to {figure['most']:.4g}"
             yield f"| {case['scenario']} | {case['case']} | {case['engine']} | {shown} | {spread} |"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"

@@ -33,9 +33,9 @@ class Row:
         if speed.items_per_s:
             cells += [
                 speed.given,
-                _range(speed.items_per_s, ".3g"),
+                _range(speed.items_per_s),
                 f"{speed.p50_ms:.0f} / {speed.p95_ms:.0f}" if speed.single_ms else "-",
-                _range(speed.cpu_s, ".3g"),
+                _range(speed.cpu_s),
                 f"{spread(speed.redis_cpu_s).middle:.2g}",
                 f"{speed.memory_mb:.0f}",
                 f"{spread(speed.calls).middle:.2f}",
@@ -124,8 +124,8 @@ def ahead(rows: Mapping[str, Row]) -> Iterator[str]:
         if (own := read(ours)) is None:
             continue
         found = [(row.title, theirs) for row in others if (theirs := read(row)) is not None]
-        leads = [f"{title} ({theirs:.3g})" for title, theirs in found if _leads(theirs, own, is_more_better)]
-        yield f"- {name} ({own:.3g}): {', '.join(leads) or 'nobody'}"
+        leads = [f"{title} ({_short(theirs)})" for title, theirs in found if _leads(theirs, own, is_more_better)]
+        yield f"- {name} ({_short(own)}): {', '.join(leads) or 'nobody'}"
     yield ""
 
 
@@ -153,9 +153,13 @@ def describe_machine() -> str:
     return f"{here['cores']} cores, Python {here['python']}; {packages}. Given up after {PATIENCE_S:.0f} s."
 
 
-def _range(values: Sequence[float], form: str) -> str:
+def _range(values: Sequence[float]) -> str:
     found = spread(values)
-    return f"{found.middle:{form}} ({found.least:{form}} to {found.most:{form}})"
+    return f"{_short(found.middle)} ({_short(found.least)} to {_short(found.most)})"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -71,7 +71,7 @@ def test_a_part_that_hangs_is_ended_and_nothing_of_it_is_left(tmp_path: Path) ->
     hangs = LEAVES.format(orphan=ORPHAN, file=file) + "time.sleep(600)"
     code, _, page = run(tmp_path, {"hangs": hangs, "good": GOOD}, minutes=0.1)
     assert code == 1
-    assert "**hangs was ended after 0 minutes: " in page
+    assert "**hangs was ended after " in page
     assert "| fast | 3.00 |" in page
     assert not psutil.pid_exists(int(Path(file).read_text()))
 

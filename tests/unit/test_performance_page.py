@@ -61,11 +61,11 @@ def test_a_table_is_written_between_its_marks_and_what_was_not_measured_stays(tm
     page.write(there, result, tmp_path, MACHINE)
     text = there.read_text()
     assert "| faster | 3.00 | 2.50 to 3.50 | >= 2 | met |\n| slower | 1.00 |  | >= 2 | **missed** |\n<!-- /core" in text
-    assert "`make bench ARGS=core`, 1 minutes on " in text
+    assert "`make bench ARGS=core`, 60 seconds on " in text
     assert "A processor, 2 cores" in text
     assert "kept" in text
     assert "old" not in text
-    assert list(page.summary([result])) == ["1 of 2 targets met, in 1 minutes", "missed: slower: 1.00, target >= 2"]
+    assert list(page.summary([result])) == ["1 of 2 targets met, in 60 seconds", "missed: slower: 1.00, target >= 2"]
 
 
 def test_a_failed_part_says_so_on_the_page_and_keeps_what_it_had_measured(tmp_path: Path) -> None:
