@@ -180,6 +180,25 @@ def test_a_measurement_that_others_disturb_says_so(lab: Lab) -> None:
     assert observation.disturbed == "1 other job ran meanwhile"
 
 
+def test_a_measurement_whose_device_is_restarted_is_told_as_disturbed(lab: Lab) -> None:
+    lab.fleet.hire()
+    stand = Stand(lab.fleet.core, "a" * 32, lambda: False)
+    with stand.observed(1) as observation:
+        lab.fleet.core.registry.leave(observation.devices[0])
+        lab.fleet.hire()
+    assert observation.disturbed == "gpu.node1.0 went away meanwhile"
+
+
+def test_a_case_of_more_slots_than_are_there_is_not_measured(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.benchmarks.stand.DEVICES_S", 0)
+    lab.fleet.hire()
+    with (
+        pytest.raises(MeasurementFailed, match="It takes 2 device slots, and 1 of use are there"),
+        Stand(lab.fleet.core, "a" * 32, lambda: False).observed(2),
+    ):
+        raise AssertionError("it is measured")
+
+
 def test_a_measurement_fails_with_the_reason_when_its_items_do(lab: Lab) -> None:
     lab.hire("device")
     stand = Stand(lab.fleet.core, "a" * 32, lambda: False)
@@ -235,7 +254,7 @@ def test_a_training_run_takes_samples_no_staler_than_it_may(
     lab.hire("device")
     lab.hire("api")
     usual = Training(configuration=MINIMAL, train_s=0.02, generate_s=0.01, reward_s=0.001)
-    training = usual.changed(total_training_steps=6).changed(**changes)
+    training = usual.changed(total_training_steps=6, rollout_devices=1).changed(**changes)
     measured = Trainer(Stand(lab.fleet.core, "a" * 32, lambda: False), training).run()
     figures = dict(measured.figures)
     assert expected(figures), figures
