@@ -468,6 +468,13 @@ def test_a_run_is_started_listed_and_read_over_http(lab: Lab, api: Api) -> None:
     assert rows["quick"]["next_at"] > run["ended_at"]
 
 
+def test_a_benchmark_with_two_crontabs_tells_both_and_the_next_time(fleet: Fleet) -> None:
+    fleet.settings = fleet.settings.model_copy(update={"benchmarks": "quick=0 * * * *; quick=0 0 1 1 *"})
+    rows = {each["name"]: each for each in Api(fleet).client.get("/v1/benchmarks").json["benchmarks"]}
+    assert rows["quick"]["schedule"] == "0 * * * *; 0 0 1 1 *"
+    assert rows["quick"]["next_at"] - time.time() < 3700
+
+
 def test_what_is_not_there_is_told_so(api: Api) -> None:
     assert is_problem(api.client.post("/v1/benchmarks/nothing/runs"), 404)
     assert is_problem(api.client.get("/v1/benchmarks/runs/" + "0" * 32), 404)

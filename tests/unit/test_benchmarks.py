@@ -211,6 +211,14 @@ def test_a_benchmark_is_due_at_its_minute_and_next_time_at_the_next() -> None:
     assert datetime.fromtimestamp(weekly.next_at(noon), UTC) == datetime(2026, 11, 22, 4, 0, tzinfo=UTC)
 
 
+def test_a_leap_day_is_due_when_there_is_one() -> None:
+    (rare,) = parse_schedule("full=30 4 29 2 *")
+    summer = datetime(2026, 6, 1, tzinfo=UTC).timestamp()
+    assert datetime.fromtimestamp(rare.next_at(summer), UTC) == datetime(2028, 2, 29, 4, 30, tzinfo=UTC)
+    with pytest.raises(ValueError, match="never due"):
+        parse_schedule("full=30 4 30 2 *")
+
+
 def test_all_beats_agree_on_the_time_that_a_benchmark_was_due_at() -> None:
     (yearly,) = parse_schedule("quick=0 0 1 1 *")
     year = datetime.now(UTC).year
