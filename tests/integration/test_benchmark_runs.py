@@ -146,8 +146,11 @@ def test_a_run_shows_how_far_it_is(lab: Lab) -> None:
     assert (lab.runs.get(run.id).state, lab.runs.done(run)) == ("queued", 0)
     lab.hire("benchmark")
     wait_until(lambda: lab.runs.get(run.id).state == "running", "it is begun")
+    began = lab.runs.get(run.id).started_at
     lab.hire("cpu")
     wait_until(lambda: lab.runs.get(run.id).state == "done", "it is done", 100)
+    done = lab.runs.get(run.id)
+    assert done.started_at == began != done.created_at, "what it waited before is no part of it"
 
 
 def test_one_benchmark_is_measured_at_a_time(lab: Lab, api: Api) -> None:

@@ -167,6 +167,12 @@ def test_a_measurement_that_others_disturbed_counts_only_if_there_is_no_other() 
     assert (disturbed.is_disturbed, disturbed.is_regression) == (True, False)
 
 
+def test_a_figure_that_others_disturbed_is_marked_in_the_summary() -> None:
+    outcomes = [outcome(50, 0, disturbed="1 other job ran")]
+    report = Report(BenchmarkSpec(run="a" * 32, name="quick"), MACHINE, [summarized(*outcomes)], outcomes, 0.0, 60.0)
+    assert "items_s: 50 items/s (50 to 50)  DISTURBED" in "\n".join(summary(report))
+
+
 def test_a_figure_below_its_band_is_flagged_in_the_report_and_the_summary() -> None:
     outcomes = [outcome(50, 0), outcome(52, 1)]
     case = summarized(*outcomes, earlier=(100.0,) * 5)
