@@ -25,10 +25,12 @@ from tasks.benchmarks.history import MOST_RUNS, History, Run
 from tasks.benchmarks.model import BenchmarkItem, RunOptions
 from tasks.benchmarks.runs import Runs
 from tasks.benchmarks.stand import MeasurementFailed, Stand
+from tasks.benchmarks.syncs import Syncs
 from tasks.benchmarks.training import MINIMAL, Trainer, Training
 from tasks.errors import Conflict, NoLongerWanted, RedisUnavailable, StoredFileMissing
 from tasks.rollouts.model import RolloutSpec
 from tasks.rollouts.simulation import Simulation
+from tests import tiny_models
 from tests.fleet import Fleet, Hand
 from tests.integration.api import Api, is_problem
 from tests.programs import wait_until
@@ -264,6 +266,23 @@ def test_a_training_run_takes_samples_no_staler_than_it_may(
     assert measured.engine == "simulated generation and training"
     assert figures["samples_s"] == pytest.approx(4 * figures["steps_s"])
     assert 0 <= figures["queue_utilisation"] <= 1
+
+
+def test_a_sync_that_nobody_waits_for_is_timed_until_its_devices_have_it(lab: Lab) -> None:
+    core, device = lab.fleet.core, lab.fleet.hire().queue
+    tiny_models.write(core.settings.models_dir / "tiny")
+    stand = Stand(core, "a" * 32, lambda: False)
+    spec = RolloutSpec(model="tiny", chat="never", max_staleness=1, train_batch_size=4, max_queue_size=8)
+    with stand.rollout(spec, [b'{"prompt": "1+1="}'], None) as rollout:
+        syncs, versions = Syncs(stand.rollouts, rollout), stand.rollouts.versions
+        syncs.announce(1, "file:///weights", "")
+        assert (syncs.is_over(), syncs.seconds) == (False, [])
+        versions.confirm(rollout, device, versions.current(rollout), 0.1)
+        assert (syncs.is_over(), syncs.seconds) == (True, [versions.status(rollout).sync_s])
+        syncs.announce(2, "file:///weights", "")
+        versions.fail(rollout, device, versions.current(rollout), "it is full")
+        with pytest.raises(MeasurementFailed, match=r"Version 2 was taken back: gpu\.node1\.0: it is full"):
+            syncs.is_over()
 
 
 def test_a_case_during_which_redis_goes_away_is_to_be_measured_again(tmp_path: Path) -> None:
