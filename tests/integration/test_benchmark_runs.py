@@ -502,6 +502,8 @@ def test_what_is_not_there_is_told_so(api: Api) -> None:
     assert is_problem(api.client.get("/v1/benchmarks/runs/" + "0" * 32), 404)
     assert is_problem(api.client.get("/v1/benchmarks/runs/../../etc"), 404)
     assert is_problem(api.client.post("/v1/benchmarks/quick/runs", json={"repetitions": 0}), 422, "repetitions")
+    for name in ("model", "profile"):
+        assert is_problem(api.client.post("/v1/benchmarks/quick/runs", json={name: "nothing"}), 422, name)
     assert is_problem(api.client.post("/v1/benchmarks/quick/runs", data="x", content_type="application/json"), 400)
 
 
