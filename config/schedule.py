@@ -8,9 +8,9 @@ from typing import Any
 from celery.beat import BeatLazyFunc
 from celery.schedules import ParseException, crontab
 
-_MINUTE = timedelta(minutes=1)
-#: Minutes of a leap year: a crontab that is due in none of them never is.
-_MOST = 366 * 24 * 60
+_DAY = timedelta(days=1)
+#: Days after which a 29 February has been on every weekday, 2100 left out: a crontab that is due on none never is.
+_MOST = 41 * 366
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,25 +25,29 @@ class Scheduled:
 
     def slot(self) -> str:
         """The time it was due at last, by this host's clock: the same for every beat that finds it due."""
-        return f"{self._due(datetime.now(UTC), -_MINUTE):%Y-%m-%dT%H:%MZ}"
+        return f"{self._due(datetime.now(UTC), -1):%Y-%m-%dT%H:%MZ}"
 
     def next_at(self, now: float) -> float:
         """When it is due next, in seconds since 1970."""
-        return self._due(datetime.fromtimestamp(now, UTC) + _MINUTE, _MINUTE).timestamp()
+        return self._due(datetime.fromtimestamp(now, UTC) + timedelta(minutes=1), 1).timestamp()
 
-    def _due(self, start: datetime, step: timedelta) -> datetime:
+    def _due(self, start: datetime, way: int) -> datetime:
+        """The time nearest to this one, itself among them: later (1) or earlier (-1)."""
         due: Any = self.crontab  # the stubs do not know its fields
-        at = start.replace(second=0, microsecond=0)
+        start = start.replace(second=0, microsecond=0)
+        times = sorted(((hour, minute) for hour in due.hour for minute in due.minute), reverse=way < 0)
+        day = start
         for _ in range(_MOST):
             if (
-                at.minute in due.minute
-                and at.hour in due.hour
-                and at.day in due.day_of_month
-                and at.month in due.month_of_year
-                and at.isoweekday() % 7 in due.day_of_week
+                day.day in due.day_of_month
+                and day.month in due.month_of_year
+                and day.isoweekday() % 7 in due.day_of_week
             ):
-                return at
-            at += step
+                for hour, minute in times:
+                    at = day.replace(hour=hour, minute=minute)
+                    if (at - start) * way >= timedelta(0):
+                        return at
+            day += way * _DAY
         raise ValueError(f"{self.fields!r} is never due")
 
     def entry(self, queue: str, priority: int) -> dict[str, object]:

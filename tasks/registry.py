@@ -65,6 +65,8 @@ class Gpu:
     """Share of the last moment in which it computed; None where the driver does not say."""
     memory_used_mb: int
     memory_total_mb: int
+    name: str = ""
+    """Which product it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,10 @@ def nvmlDeviceGetUUID(handle: int) -> str:
     return f"GPU-{handle:04d}-fake" if handle >= 0 else "MIG-1"
 
 
+def nvmlDeviceGetName(_handle: int) -> bytes:  # as older versions of the library answer
+    return b"Fake 16"
+
+
 def nvmlDeviceGetMemoryInfo(handle: int) -> SimpleNamespace:
     return SimpleNamespace(used=max(handle, 0) << 30, total=16 << 30)
 

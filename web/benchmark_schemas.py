@@ -57,7 +57,7 @@ class BenchmarkView(Wire):
     description: str
     scenarios: list[str]
     repetitions: int
-    schedule: str | None = Field(description="The crontab, in UTC, that beat runs it by.")
+    schedule: str | None = Field(description="The crontabs, in UTC, that beat runs it by.")
     next_at: float | None
     last_run: RunView | None
 

@@ -31,18 +31,18 @@ RUN_ID = re.compile(r"[0-9a-f]{32}")
 def listing() -> Response:
     runs = services().runs
     newest, now = runs.newest(SHOWN), runs.history.now()
-    schedule = {each.name: each for each in parse_schedule(services().settings.benchmarks)}
+    schedule = parse_schedule(services().settings.benchmarks)
     rows = []
     for name, benchmark in BENCHMARKS.items():
-        due, last = schedule.get(name), next((run for run in newest if run.name == name), None)
+        due, last = [each for each in schedule if each.name == name], next((r for r in newest if r.name == name), None)
         rows.append(
             {
                 "name": name,
                 "description": benchmark.description,
                 "scenarios": list(benchmark.scenarios),
                 "repetitions": benchmark.repetitions,
-                "schedule": due.fields if due else None,
-                "next_at": due.next_at(now) if due else None,
+                "schedule": "; ".join(each.fields for each in due) or None,
+                "next_at": min((each.next_at(now) for each in due), default=None),
                 "last_run": _view(last) if last else None,
             }
         )

@@ -189,6 +189,7 @@ class GpuView(Wire):
     utilisation: float | None = Field(description="0 to 1; null where the driver does not say.")
     memory_used_mb: int
     memory_total_mb: int
+    name: str = Field(description="Which product it is; empty where the driver does not say.")
 
 
 class ChunkView(Wire):

@@ -65,6 +65,7 @@ class Nvml:
         library = self._library
         try:
             uuid, memory = _text(library.nvmlDeviceGetUUID(handle)), library.nvmlDeviceGetMemoryInfo(handle)
+            name = _text(library.nvmlDeviceGetName(handle))
         except library.NVMLError as error:  # lost, or being reset; it may come back
             log.debug("GPU %s does not answer: %s", device, error)
             return None
@@ -72,7 +73,7 @@ class Nvml:
             utilisation = library.nvmlDeviceGetUtilizationRates(handle).gpu / 100
         except library.NVMLError:  # a part of a GPU (MIG) has none
             utilisation = None
-        return Gpu(device, uuid, utilisation, memory.used // MB, memory.total // MB)
+        return Gpu(device, uuid, utilisation, memory.used // MB, memory.total // MB, name)
 
 
 def _text(value: str | bytes) -> str:

@@ -53,7 +53,8 @@ class Bench:
             machine.basis,
             lambda figure, basis: figures.earlier(figure, basis, run.id, run.created_at),
         )
-        started = run.started_at or min((run.created_at, now))
+        began = core.store.job(run.job).started_at if run.job else None
+        started = began or run.created_at  # it may have waited long for somebody to measure it
         report = Report(spec, machine, cases, outcomes, started, now)
         folder, files = write(core.storage, report)
         found = [figure for case in cases for figure in case.figures]

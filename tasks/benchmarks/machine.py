@@ -42,10 +42,17 @@ def describe(workers: Sequence[Worker], redis_version: str) -> Machine:
         memory_gb=round(pages / 1e9, 1),
         system=f"{platform.system()} {platform.release()}",
         slots=tuple(worker.queues[0] for worker in devices),
-        gpus=tuple(gpu for worker in devices for gpu in worker.devices),
+        gpus=_gpus(devices),
         versions=versions,
         commit=_commit(),
     )
+
+
+def _gpus(devices: Sequence[Worker]) -> tuple[str, ...]:
+    """Each once, by its product: another at the same index is another machine. By index where the driver is mute."""
+    named = {gpu.uuid: f"{gpu.name} ({gpu.memory_total_mb} MB)" for worker in devices for gpu in worker.gpus}
+    mute = (device for worker in devices if not worker.gpus for device in worker.devices)
+    return (*named.values(), *dict.fromkeys(mute))
 
 
 def _installed() -> dict[str, str]:

@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 from config import keys
 from config.queues import BENCHMARK
 from tasks.jobs.core import JobCore
+from tasks.registry import Worker
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +27,8 @@ EVERY = 10
 
 @dataclass(slots=True)
 class Observation:
-    queues: Sequence[str]
-    """Of the devices that may work on the case."""
+    devices: Sequence[Worker] = ()
+    """Those that may work on the case."""
     own: Collection[str] = ()
     """The jobs of the case; a job is at work before whoever submits it knows its name, so this may grow."""
     looks: int = 0
@@ -37,13 +38,15 @@ class Observation:
     """Jobs that were at work."""
     memory_mb: float = 0.0
     """Of all workers and of Redis, at most."""
+    lost: set[str] = field(default_factory=set)
+    """Devices that went away, or began anew."""
     gpu_memory_mb: float = 0.0
     gpu_shares: list[float] = field(default_factory=list)
 
     def figures(self) -> dict[str, float]:
         found = {"memory_mb": self.memory_mb}
-        if self.looks and self.queues:
-            found["device_utilisation"] = self.busy / (self.looks * len(self.queues))
+        if self.looks and self.devices:
+            found["device_utilisation"] = self.busy / (self.looks * len(self.devices))
         if self.gpu_shares:
             found["gpu_utilisation"] = fmean(self.gpu_shares)
         if self.gpu_memory_mb:
@@ -57,13 +60,21 @@ class Observation:
 
     @property
     def disturbed(self) -> str:
-        number = len(self.foreign)
-        return f"{number} other job{'s' if number > 1 else ''} ran meanwhile" if number else ""
+        number, reasons = len(self.foreign), []
+        if number:
+            reasons.append(f"{number} other job{'s' if number > 1 else ''} ran meanwhile")
+        if self.lost:
+            reasons.append(f"{', '.join(sorted(self.lost))} went away meanwhile")
+        return "; ".join(reasons)
+
+    @property
+    def queues(self) -> list[str]:
+        return [device.queues[0] for device in self.devices]
 
 
 @contextmanager
-def observe(core: JobCore, queues: Sequence[str], own: Collection[str]) -> Iterator[Observation]:
-    observation, ended = Observation(queues, own), threading.Event()
+def observe(core: JobCore, devices: Sequence[Worker], own: Collection[str]) -> Iterator[Observation]:
+    observation, ended = Observation(devices, own), threading.Event()
 
     def watch() -> None:
         looks = 0
@@ -72,7 +83,7 @@ def observe(core: JobCore, queues: Sequence[str], own: Collection[str]) -> Itera
                 if looks:  # the first one would only see that nothing has begun
                     _look(core, observation)
                 if looks % EVERY == 0:
-                    _look_at_memory(core, observation)
+                    _look_at_workers(core, observation)
             except RedisError as error:  # what is measured notices that itself
                 log.debug("not looking: %s", error)
             looks += 1
@@ -86,6 +97,7 @@ def observe(core: JobCore, queues: Sequence[str], own: Collection[str]) -> Itera
     finally:
         ended.set()
         thread.join()
+        _look_at_workers(core, observation)  # a case may be over before the next look
 
 
 def _look(core: JobCore, observation: Observation) -> None:
@@ -103,8 +115,10 @@ def job_of(chunk: str) -> str:
     return chunk.rpartition(".")[0]
 
 
-def _look_at_memory(core: JobCore, observation: Observation) -> None:
+def _look_at_workers(core: JobCore, observation: Observation) -> None:
     workers = core.registry.workers()
+    alive = {worker.incarnation for worker in workers}
+    observation.lost |= {device.name for device in observation.devices if device.incarnation not in alive}
     redis_mb = float(core.state.info("memory")["used_memory"]) / 1e6
     observation.memory_mb = max(observation.memory_mb, redis_mb + sum(worker.memory_mb for worker in workers))
     gpus = {gpu.uuid: gpu for worker in workers for gpu in worker.gpus}.values()  # workers may share one
@@ -117,7 +131,7 @@ def settle(core: JobCore, own: Collection[str], wait_s: float = 5.0) -> None:
     """Wait a little until nothing of an earlier case runs any more."""
     until = time.monotonic() + wait_s
     while time.monotonic() < until:
-        observation = Observation(())
+        observation = Observation()
         _look(core, observation)
         if not observation.seen & set(own):
             return

@@ -73,7 +73,7 @@ def summary(report: Report) -> Iterator[str]:
     """A figure a line."""
     for case in report.cases:
         for figure in case.figures:
-            mark = "  REGRESSION" if figure.is_regression else ""
+            mark = "  REGRESSION" if figure.is_regression else "  DISTURBED" if figure.is_disturbed else ""
             yield f"{figure.figure}: {_number(figure.value)} {figure.unit} ({_spread(figure)}){mark}"
         for error in case.errors:
             yield f"{case.scenario}/{case.case}: failed: {error}"

@@ -19,7 +19,7 @@ from tasks.benchmarks.model import BenchmarkSpec, RunOptions
 from tasks.benchmarks.report import folder_path
 from tasks.benchmarks.scenario import Place
 from tasks.benchmarks.stand import PRIORITY, end_jobs
-from tasks.errors import Conflict, StorageUnavailable, UnknownBenchmark, UnknownJob
+from tasks.errors import Conflict, InvalidRequest, StorageUnavailable, UnknownBenchmark, UnknownJob
 from tasks.inference.models import Models
 from tasks.jobs.core import JobCore
 from tasks.jobs.dispatch import with_policy_servers
@@ -40,14 +40,17 @@ class Runs:
     def __init__(self, core: JobCore, profiles: Profiles) -> None:
         self._core = core
         self._profiles = profiles
+        self._models = Models(core.settings.models_dir, core.settings.model_paths)
         self.history = History(core.state)
         self.figures = Figures(core.state)
 
     # --- starting ---
 
     def start(self, name: str, options: RunOptions) -> Run:
-        """Run it now. Raises UnknownBenchmark, and Conflict while another runs."""
+        """Run it now. Raises UnknownBenchmark, InvalidRequest for options that name what is not there, and Conflict
+        while another runs."""
         benchmark = find(name)
+        self._check(options)
         run = Run(uuid4().hex, benchmark.name, "request", "queued", self.history.now())
         with self._alone():
             if active := self.active():
@@ -71,6 +74,14 @@ class Runs:
             self._forget_old()
             self.history.add(run)
             return self._submit(known or run, options)
+
+    def _check(self, options: RunOptions) -> None:
+        if options.model:
+            self._models.local(options.model, "model")
+        names = [profile.name for profile in self._profiles]
+        if "profile" in options.model_fields_set and options.profile not in names:
+            known = ", ".join(names) or "none"
+            raise InvalidRequest(f"profile: there is no {options.profile!r}; there are {known}.", field="profile")
 
     def _forget_old(self) -> None:
         for run in self.history.outdated():
@@ -116,7 +127,7 @@ class Runs:
         return Place(
             slots=sum(worker.pool == "device" for worker in workers),
             policy_servers=len(served),
-            models=tuple(Models(core.settings.models_dir, core.settings.model_paths).names()),
+            models=tuple(self._models.names()),
             profiles=tuple(profile.name for profile in self._profiles),
             policy_is_real=not core.settings.uses_development_policy,
         )

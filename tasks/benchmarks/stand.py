@@ -15,7 +15,9 @@ from config.queues import Priority
 from tasks.benchmarks.observation import Observation, observe, settle
 from tasks.errors import NoLongerWanted, Permanent, UnknownJob
 from tasks.jobs.core import JobCore
+from tasks.jobs.dispatch import with_policy_servers
 from tasks.jobs.model import Job, JobRequest
+from tasks.registry import Worker
 from tasks.rollouts.model import RolloutSpec
 from tasks.rollouts.rollouts import Rollouts
 
@@ -23,6 +25,8 @@ from tasks.rollouts.rollouts import Rollouts
 MOST_S = 1200.0
 #: Seconds for which the list of a case's jobs is kept: by then all have ended, rollouts too, as nobody asked for more.
 LISTED_S = 2 * 86400
+#: Seconds that devices may take to be there, as after a restart, and between two looks at them.
+DEVICES_S, DEVICES_LOOK_S = 30.0, 0.1
 #: Seconds between two looks at whether the run is still wanted.
 LOOK_S = 1.0
 PRIORITY: Priority = "bulk"
@@ -60,17 +64,28 @@ class Stand:
         """A line of the scenario's log."""
         self.log.append(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} {line}")
 
-    def devices(self, slots: int) -> list[str]:
-        """The queues that a job of so many slots may be on; as `fill` counts them."""
-        workers = self.core.registry.workers()
-        queues = [worker.queues[0] for worker in workers if worker.pool == "device" and worker.state != "stopping"]
-        held = self.core.state.mget([keys.queue_mode(queue) for queue in queues]) if queues else []
-        return [queue for queue, mode in zip(queues, held, strict=True) if not mode][:slots]
+    def devices(self, slots: int, with_policies: bool = False) -> list[Worker]:
+        """Those that a job of so many slots may be on, as `fill` counts them. Raises MeasurementFailed when there are
+        fewer, also a little later: what fewer can do is another figure."""
+        until = time.monotonic() + DEVICES_S
+        while True:
+            there = self.core.registry.workers()
+            workers = [each for each in there if each.pool == "device" and each.state != "stopping"]
+            workers = with_policy_servers(workers) if with_policies else workers
+            queues = [keys.queue_mode(worker.queues[0]) for worker in workers]
+            held = self.core.state.mget(queues) if queues else []
+            found = [worker for worker, mode in zip(workers, held, strict=True) if not mode][:slots]
+            if len(found) == slots:
+                return found
+            if time.monotonic() > until:
+                raise MeasurementFailed(f"It takes {slots} device slots, and {len(found)} of use are there.")
+            self.require_wanted()
+            time.sleep(DEVICES_LOOK_S)
 
     @contextmanager
-    def observed(self, slots: int = 0) -> Iterator[Observation]:
+    def observed(self, slots: int = 0, with_policies: bool = False) -> Iterator[Observation]:
         """What happens meanwhile, on the devices that a job of so many slots may have."""
-        with observe(self.core, self.devices(slots), self._own) as observation:
+        with observe(self.core, self.devices(slots, with_policies), self._own) as observation:
             yield observation
 
     def run(self, kind: str, items: list[dict[str, Any]], **options: Any) -> Ran:

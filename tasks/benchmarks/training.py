@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tasks.benchmarks.model import Figure, Measured
 from tasks.benchmarks.stand import MeasurementFailed, Stand
+from tasks.benchmarks.syncs import Syncs
 from tasks.inference.model import Sampling
 from tasks.rollouts.kind import Rollout
 from tasks.rollouts.model import RolloutSpec
@@ -109,6 +110,7 @@ FIGURES: Sequence[Figure] = (
 
 @dataclass(slots=True)
 class _Tally:
+    syncs: Syncs
     began: float = field(default_factory=time.monotonic)
     samples: int = 0
     waited_s: float = 0.0
@@ -117,7 +119,6 @@ class _Tally:
     steps: int = 0
     filled: list[float] = field(default_factory=list)
     """Of the queue, before and after each batch is taken."""
-    syncs_s: list[float] = field(default_factory=list)
     pauses_s: list[float] = field(default_factory=list)
     resumes_s: list[float] = field(default_factory=list)
     dropped: int = 0
@@ -135,16 +136,19 @@ class Trainer:
         sums = ({"prompt": f"{n}+{n % 7}=", "reference": str(n + n % 7)} for n in range(PROMPTS))
         prompts = [json.dumps(each).encode() for each in sums]
         with self._stand.rollout(self._spec(), prompts, devices) as rollout:
-            last = ""
+            last, syncs = "", Syncs(self._stand.rollouts, rollout)
             for _ in range(self._training.warm_up):
-                last = self._step(rollout, last, _Tally())
+                last = self._step(rollout, last, _Tally(syncs))
+            self._end(syncs)
+            syncs.seconds.clear()
             with self._stand.observed(devices) as observation:
-                tally = _Tally()
+                tally = _Tally(syncs)
                 for step in range(self._configuration.total_training_steps):
                     last = self._step(rollout, last, tally)
                     if self._training.pauses and step % PAUSE_EVERY == PAUSE_EVERY - 1:
                         self._pause(rollout, tally)
                 seconds = time.monotonic() - tally.began
+            self._end(syncs)
             self._stand.rollouts.acknowledge(rollout, last)
         figures = self._figures(tally, seconds) | observation.figures()
         return Measured(figures, self._training.engine, self._stand.log, seconds, observation.disturbed)
@@ -182,7 +186,7 @@ class Trainer:
             f"{batch.queued} in the queue"
         )
         if tally.steps % self._training.sync_every == 0:
-            self._sync(rollout, tally)
+            self._sync(tally)
         return batch.id
 
     def _get(self, rollout: str, last: str) -> Batch:
@@ -194,16 +198,17 @@ class Trainer:
                 return batch
             self._wait(until, "no batch came")
 
-    def _sync(self, rollout: str, tally: _Tally) -> None:
+    def _sync(self, tally: _Tally) -> None:
         """As long as devices may lag behind, the trainer does not wait for them."""
-        began = time.monotonic()
         self._version += 1
-        uri, digest = self._weights if self._training.model else ("", "")
-        status = self._stand.rollouts.announce(rollout, self._version, uri, digest)
-        while status.state == "syncing" and self._configuration.staleness_threshold == 0:
-            self._wait(began + MOST_S, f"version {self._version} is not there")
-            status = self._stand.rollouts.sync_status(rollout)
-        tally.syncs_s.append(status.sync_s or time.monotonic() - began)
+        tally.syncs.announce(self._version, *(self._weights if self._training.model else ("", "")))
+        if self._configuration.staleness_threshold == 0:
+            self._end(tally.syncs)
+
+    def _end(self, syncs: Syncs) -> None:
+        until = time.monotonic() + MOST_S
+        while not syncs.is_over():
+            self._wait(until, f"version {self._version} is not there")
 
     @cached_property
     def _weights(self) -> tuple[str, str]:
@@ -249,7 +254,8 @@ class Trainer:
             "trainer_idle": tally.waited_s / seconds,
             "dropped_samples": float(tally.dropped),
         }
-        for name, values in (("sync_s", tally.syncs_s), ("pause_s", tally.pauses_s), ("resume_s", tally.resumes_s)):
+        times = {"sync_s": tally.syncs.seconds, "pause_s": tally.pauses_s, "resume_s": tally.resumes_s}
+        for name, values in times.items():
             if values:
                 figures[name] = fmean(values)
         return figures

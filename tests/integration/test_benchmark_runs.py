@@ -25,10 +25,12 @@ from tasks.benchmarks.history import MOST_RUNS, History, Run
 from tasks.benchmarks.model import BenchmarkItem, RunOptions
 from tasks.benchmarks.runs import Runs
 from tasks.benchmarks.stand import MeasurementFailed, Stand
+from tasks.benchmarks.syncs import Syncs
 from tasks.benchmarks.training import MINIMAL, Trainer, Training
 from tasks.errors import Conflict, NoLongerWanted, RedisUnavailable, StoredFileMissing
 from tasks.rollouts.model import RolloutSpec
 from tasks.rollouts.simulation import Simulation
+from tests import tiny_models
 from tests.fleet import Fleet, Hand
 from tests.integration.api import Api, is_problem
 from tests.programs import wait_until
@@ -146,8 +148,11 @@ def test_a_run_shows_how_far_it_is(lab: Lab) -> None:
     assert (lab.runs.get(run.id).state, lab.runs.done(run)) == ("queued", 0)
     lab.hire("benchmark")
     wait_until(lambda: lab.runs.get(run.id).state == "running", "it is begun")
+    began = lab.runs.get(run.id).started_at
     lab.hire("cpu")
     wait_until(lambda: lab.runs.get(run.id).state == "done", "it is done", 100)
+    done = lab.runs.get(run.id)
+    assert done.started_at == began != done.created_at, "what it waited before is no part of it"
 
 
 def test_one_benchmark_is_measured_at_a_time(lab: Lab, api: Api) -> None:
@@ -178,6 +183,25 @@ def test_a_measurement_that_others_disturb_says_so(lab: Lab) -> None:
         stand.run("score", [{"response": "5", "reference": "5"}], spec={"scorers": [{"name": "numeric_match"}]})
         wait_until(lambda: bool(observation.foreign), "it is noticed")
     assert observation.disturbed == "1 other job ran meanwhile"
+
+
+def test_a_measurement_whose_device_is_restarted_is_told_as_disturbed(lab: Lab) -> None:
+    lab.fleet.hire()
+    stand = Stand(lab.fleet.core, "a" * 32, lambda: False)
+    with stand.observed(1) as observation:
+        lab.fleet.core.registry.leave(observation.devices[0])
+        lab.fleet.hire()
+    assert observation.disturbed == "gpu.node1.0 went away meanwhile"
+
+
+def test_a_case_of_more_slots_than_are_there_is_not_measured(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.benchmarks.stand.DEVICES_S", 0)
+    lab.fleet.hire()
+    with (
+        pytest.raises(MeasurementFailed, match="It takes 2 device slots, and 1 of use are there"),
+        Stand(lab.fleet.core, "a" * 32, lambda: False).observed(2),
+    ):
+        raise AssertionError("it is measured")
 
 
 def test_a_measurement_fails_with_the_reason_when_its_items_do(lab: Lab) -> None:
@@ -235,13 +259,30 @@ def test_a_training_run_takes_samples_no_staler_than_it_may(
     lab.hire("device")
     lab.hire("api")
     usual = Training(configuration=MINIMAL, train_s=0.02, generate_s=0.01, reward_s=0.001)
-    training = usual.changed(total_training_steps=6).changed(**changes)
+    training = usual.changed(total_training_steps=6, rollout_devices=1).changed(**changes)
     measured = Trainer(Stand(lab.fleet.core, "a" * 32, lambda: False), training).run()
     figures = dict(measured.figures)
     assert expected(figures), figures
     assert measured.engine == "simulated generation and training"
     assert figures["samples_s"] == pytest.approx(4 * figures["steps_s"])
     assert 0 <= figures["queue_utilisation"] <= 1
+
+
+def test_a_sync_that_nobody_waits_for_is_timed_until_its_devices_have_it(lab: Lab) -> None:
+    core, device = lab.fleet.core, lab.fleet.hire().queue
+    tiny_models.write(core.settings.models_dir / "tiny")
+    stand = Stand(core, "a" * 32, lambda: False)
+    spec = RolloutSpec(model="tiny", chat="never", max_staleness=1, train_batch_size=4, max_queue_size=8)
+    with stand.rollout(spec, [b'{"prompt": "1+1="}'], None) as rollout:
+        syncs, versions = Syncs(stand.rollouts, rollout), stand.rollouts.versions
+        syncs.announce(1, "file:///weights", "")
+        assert (syncs.is_over(), syncs.seconds) == (False, [])
+        versions.confirm(rollout, device, versions.current(rollout), 0.1)
+        assert (syncs.is_over(), syncs.seconds) == (True, [versions.status(rollout).sync_s])
+        syncs.announce(2, "file:///weights", "")
+        versions.fail(rollout, device, versions.current(rollout), "it is full")
+        with pytest.raises(MeasurementFailed, match=r"Version 2 was taken back: gpu\.node1\.0: it is full"):
+            syncs.is_over()
 
 
 def test_a_case_during_which_redis_goes_away_is_to_be_measured_again(tmp_path: Path) -> None:
@@ -449,11 +490,20 @@ def test_a_run_is_started_listed_and_read_over_http(lab: Lab, api: Api) -> None:
     assert rows["quick"]["next_at"] > run["ended_at"]
 
 
+def test_a_benchmark_with_two_crontabs_tells_both_and_the_next_time(fleet: Fleet) -> None:
+    fleet.settings = fleet.settings.model_copy(update={"benchmarks": "quick=0 * * * *; quick=0 0 1 1 *"})
+    rows = {each["name"]: each for each in Api(fleet).client.get("/v1/benchmarks").json["benchmarks"]}
+    assert rows["quick"]["schedule"] == "0 * * * *; 0 0 1 1 *"
+    assert rows["quick"]["next_at"] - time.time() < 3700
+
+
 def test_what_is_not_there_is_told_so(api: Api) -> None:
     assert is_problem(api.client.post("/v1/benchmarks/nothing/runs"), 404)
     assert is_problem(api.client.get("/v1/benchmarks/runs/" + "0" * 32), 404)
     assert is_problem(api.client.get("/v1/benchmarks/runs/../../etc"), 404)
     assert is_problem(api.client.post("/v1/benchmarks/quick/runs", json={"repetitions": 0}), 422, "repetitions")
+    for name in ("model", "profile"):
+        assert is_problem(api.client.post("/v1/benchmarks/quick/runs", json={name: "nothing"}), 422, name)
     assert is_problem(api.client.post("/v1/benchmarks/quick/runs", data="x", content_type="application/json"), 400)
 
 

@@ -1,6 +1,7 @@
 """Benchmarks without a system: what is planned, what counts as a regression, and what a report says."""
 
 import random
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from config.schedule import parse_schedule
 from tasks.benchmarks.catalogue import BENCHMARKS, SCENARIOS, find, plan
-from tasks.benchmarks.machine import Machine
+from tasks.benchmarks.machine import Machine, describe
 from tasks.benchmarks.model import BenchmarkItem, BenchmarkSpec, Measured, Outcome, RunOptions
 from tasks.benchmarks.noise import band, has_regressed
 from tasks.benchmarks.report import Report, as_markdown, summary
@@ -16,8 +17,10 @@ from tasks.benchmarks.scenario import Place, up_to
 from tasks.benchmarks.summary import CaseOfRun, summarize
 from tasks.benchmarks.training import MINIMAL, PERFORMANCE, Training
 from tasks.errors import UnknownBenchmark
+from tasks.registry import Gpu, Worker
 
 PLACE = Place(slots=4, policy_servers=2, models=("smollm2",), profiles=("development",))
+WORKER = Worker("gpu.a.0", "device", "a", "box", 1, "x", "y", queues=("gpu.a.0",))
 MACHINE = Machine("a processor", 2, 8.0, "Linux", ("gpu.node1.0",), (), {"python": "3.11"}, "abc")
 
 
@@ -167,12 +170,29 @@ def test_a_measurement_that_others_disturbed_counts_only_if_there_is_no_other() 
     assert (disturbed.is_disturbed, disturbed.is_regression) == (True, False)
 
 
+def test_a_figure_that_others_disturbed_is_marked_in_the_summary() -> None:
+    outcomes = [outcome(50, 0, disturbed="1 other job ran")]
+    report = Report(BenchmarkSpec(run="a" * 32, name="quick"), MACHINE, [summarized(*outcomes)], outcomes, 0.0, 60.0)
+    assert "items_s: 50 items/s (50 to 50)  DISTURBED" in "\n".join(summary(report))
+
+
 def test_a_figure_below_its_band_is_flagged_in_the_report_and_the_summary() -> None:
     outcomes = [outcome(50, 0), outcome(52, 1)]
     case = summarized(*outcomes, earlier=(100.0,) * 5)
     report = Report(BenchmarkSpec(run="a" * 32, name="rule_scoring"), MACHINE, [case], outcomes, 0.0, 60.0)
     assert "items_s: 51 items/s (50 to 52)  REGRESSION" in "\n".join(summary(report))
     assert "| rule_scoring/numeric_match/items_s | 51 items/s (50 to 52) | 100 | 95 to 105 |" in as_markdown(report, [])
+
+
+def test_another_product_in_the_place_of_a_gpu_is_another_machine() -> None:
+    def machine(*names: str) -> Machine:
+        gpus = [Gpu(str(n), f"GPU-{n}", 0.5, 0, 16384, name) for n, name in enumerate(names)]
+        shared = [gpus, gpus[:1]]  # two slots may share a GPU
+        return describe([replace(WORKER, devices=("0",), gpus=tuple(each)) for each in shared], "7.0")
+
+    assert machine("A100", "A100").gpus == ("A100 (16384 MB)", "A100 (16384 MB)")
+    assert machine("A100").basis != machine("H100").basis
+    assert describe([replace(WORKER, devices=("0",))], "7.0").gpus == ("0",)
 
 
 def test_a_report_says_what_it_was_measured_on_and_by_what() -> None:
@@ -209,6 +229,14 @@ def test_a_benchmark_is_due_at_its_minute_and_next_time_at_the_next() -> None:
     assert datetime.fromtimestamp(nightly.next_at(noon), UTC) == datetime(2026, 11, 19, 3, 30, tzinfo=UTC)
     (weekly,) = parse_schedule("full=0 4 * * sun")
     assert datetime.fromtimestamp(weekly.next_at(noon), UTC) == datetime(2026, 11, 22, 4, 0, tzinfo=UTC)
+
+
+def test_a_leap_day_is_due_when_there_is_one() -> None:
+    (rare,) = parse_schedule("full=30 4 29 2 *")
+    summer = datetime(2026, 6, 1, tzinfo=UTC).timestamp()
+    assert datetime.fromtimestamp(rare.next_at(summer), UTC) == datetime(2028, 2, 29, 4, 30, tzinfo=UTC)
+    with pytest.raises(ValueError, match="never due"):
+        parse_schedule("full=30 4 30 2 *")
 
 
 def test_all_beats_agree_on_the_time_that_a_benchmark_was_due_at() -> None:

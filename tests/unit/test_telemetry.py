@@ -20,9 +20,9 @@ WORKER = Worker("gpu.a.0", "device", "a", "box", 1, "i", "l", devices=("2", "GPU
 
 def test_each_pinned_gpu_is_told_with_what_the_driver_says_of_it() -> None:
     assert Nvml(WORKER.devices, fake_pynvml).read() == (
-        Gpu("2", "GPU-0002-fake", 0.2, 2048, 16384),
-        Gpu("GPU-0003", "GPU-0003-fake", 0.3, 3072, 16384),
-        Gpu("MIG-1", "MIG-1", None, 0, 16384),
+        Gpu("2", "GPU-0002-fake", 0.2, 2048, 16384, "Fake 16"),
+        Gpu("GPU-0003", "GPU-0003-fake", 0.3, 3072, 16384, "Fake 16"),
+        Gpu("MIG-1", "MIG-1", None, 0, 16384, "Fake 16"),
     )
 
 

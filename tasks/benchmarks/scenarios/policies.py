@@ -54,7 +54,7 @@ class PolicyScoring:
             }
             for n in range(parameters.episodes)
         ]
-        with stand.observed(parameters.servers) as observation:
+        with stand.observed(parameters.servers, with_policies=True) as observation:
             ran = stand.run(
                 "score", items, spec={"scorers": [{"name": "policy"}]}, cache="off", slots=parameters.servers
             )

@@ -5,7 +5,6 @@ nothing, so a sweep takes as many as its size says; `async_configurations` runs 
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from tasks.benchmarks.model import Case, Figure, Measured, RunOptions, Size
 from tasks.benchmarks.scenario import NotHere, Place
@@ -118,8 +117,8 @@ class Configurations(_Sweep):
     def cases(self, place: Place, size: Size, options: RunOptions) -> Sequence[Case]:  # noqa: ARG002  # both are small
         if not place.slots:
             raise NotHere("no device worker is there")
-        declared: dict[str, Any] = {"minimal": MINIMAL, "performance": PERFORMANCE}
-        return [
-            _case(name, Training(configuration=each, train_s=TRAIN_S[name], model=options.model))
-            for name, each in declared.items()
-        ]
+        cases = []
+        for name, each in (("minimal", MINIMAL), ("performance", PERFORMANCE)):
+            training = Training(configuration=each, train_s=TRAIN_S[name], model=options.model)
+            cases.append(_case(name, training.changed(rollout_devices=min(each.rollout_devices, place.slots))))
+        return cases
