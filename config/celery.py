@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from config import queues
-from config.schedule import parse_schedule
+from config.schedule import LATE_S, parse_schedule
 from config.settings import Settings
 
 
@@ -59,6 +59,8 @@ def celery_config(settings: Settings, consumed: Sequence[str] = ()) -> dict[str,
         "beat_schedule": beat_schedule(settings),
         # Beat looks at its schedule at least this often; its heartbeat rides on a thread of its own.
         "beat_max_loop_interval": 5,
+        # What was due while beat was away for longer than this is not run in the middle of the day.
+        "beat_cron_starting_deadline": LATE_S,
     }
 
 

@@ -8,6 +8,9 @@ from typing import Any
 from celery.beat import BeatLazyFunc
 from celery.schedules import ParseException, crontab
 
+#: Seconds after which what is due is not begun any more: it would run in the middle of somebody's day.
+LATE_S = 3600
+
 _DAY = timedelta(days=1)
 #: Days after which a 29 February has been on every weekday, 2100 left out: a crontab that is due on none never is.
 _MOST = 41 * 366
@@ -56,8 +59,7 @@ class Scheduled:
             "task": "assay.benchmark",
             "schedule": self.crontab,
             "kwargs": {"name": self.name, "slot": BeatLazyFunc(Scheduled.slot, self)},
-            # A message that nobody took for an hour is not run in the middle of the day.
-            "options": {"queue": queue, "priority": priority, "expires": 3600},
+            "options": {"queue": queue, "priority": priority, "expires": LATE_S},
         }
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +39,20 @@ def test_a_run_survives_the_death_of_the_worker_that_measures(system: System, ru
     assert not system.job(left).is_active, "what the dead process had begun is ended"
     results = json.loads(system.core.storage.read(f"benchmarks/{done.folder}/results.json"))
     assert [each["error"] for each in results["measurements"]] == [None, None]
+
+
+def test_a_run_survives_a_restart_of_redis(system: System, runs: Runs) -> None:
+    system.launch("benchmark")
+    run = runs.start("inference_shards", RunOptions(repetitions=1))
+    wait_until(lambda: bool(_measured_jobs(system)), "something is measured", 30)
+    time.sleep(1.1)  # AOF everysec: what is older than a second is on disk
+    system.state.stop(signal.SIGKILL)
+    time.sleep(0.3)
+    system.state.start()
+    wait_until(lambda: runs.get(run.id).state == "done", "the run is done all the same", 100)
+    done = runs.get(run.id)
+    results = json.loads(system.core.storage.read(f"benchmarks/{done.folder}/results.json"))
+    assert (done.note, [each["error"] for each in results["measurements"]]) == ("", [None, None])
 
 
 def _measured_jobs(system: System) -> list[str]:

@@ -6,8 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from celery.schedules import crontab
 
 from config.schedule import parse_schedule
+from config.settings import Settings
+from tasks.app import create_celery
 from tasks.benchmarks.catalogue import BENCHMARKS, SCENARIOS, find, plan
 from tasks.benchmarks.machine import Machine, describe
 from tasks.benchmarks.model import BenchmarkItem, BenchmarkSpec, Measured, Outcome, RunOptions
@@ -237,6 +240,14 @@ def test_a_leap_day_is_due_when_there_is_one() -> None:
     assert datetime.fromtimestamp(rare.next_at(summer), UTC) == datetime(2028, 2, 29, 4, 30, tzinfo=UTC)
     with pytest.raises(ValueError, match="never due"):
         parse_schedule("full=30 4 30 2 *")
+
+
+@pytest.mark.parametrize(("hour", "is_begun"), [(3, True), (10, False)])
+def test_what_was_due_while_beat_was_away_is_not_begun_hours_later(hour: int, is_begun: bool) -> None:
+    app = create_celery(Settings())
+    back = datetime(2026, 11, 18, hour, 40, tzinfo=UTC)
+    nightly = crontab(minute="0", hour="3", nowfun=lambda: back, app=app)
+    assert nightly.is_due(datetime(2026, 11, 17, 3, 0, tzinfo=UTC)).is_due is is_begun
 
 
 def test_all_beats_agree_on_the_time_that_a_benchmark_was_due_at() -> None:
