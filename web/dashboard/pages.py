@@ -40,9 +40,12 @@ def benchmarks() -> str:
 
 
 def _page(name: str, **values: object) -> str:
+    return render_template(f"dashboard/{name}.html", page=name, chart_url=charts.url(), flower=flower(), **values)
+
+
+def flower() -> str:
     settings = services().settings
-    flower = flower_url(settings.flower_host, settings.flower_port)
-    return render_template(f"dashboard/{name}.html", page=name, chart_url=charts.url(), flower=flower, **values)
+    return flower_url(settings.flower_host, settings.flower_port)
 
 
 def flower_url(host: str, port: int) -> str:
