@@ -330,5 +330,16 @@ def test_a_browser_gives_the_token_for_pages_data_and_streams(
     expect(page.locator("#head .word")).to_have_text("done")
     page.goto("/")
     expect(page.locator("#connection")).to_have_attribute("data-state", "live")
+    lines = {"Authorization": f"Bearer {secret}", "Content-Type": "application/x-ndjson"}
+    reply = known.request.post("/v1/jobs?kind=simulated", headers=lines, data=b'{"x": 1}\n' * 200_001)
+    large = reply.json()["id"]
+    path = f"/v1/jobs/{large}/results"
+    for address, header in ((url, '-H "Authorization: Bearer TOKEN" '), (stand.url, "")):
+        page.goto(f"{address}/jobs/{large}")
+        page.get_by_role("link", name="Download").click()
+        expect(page.locator("#said")).to_contain_text(
+            f'by a program: curl {header}-H "Accept: application/x-ndjson" {address}{path}'
+        )
+    stand.ask("DELETE", f"/v1/jobs/{large}")
     known.close()
     web.stop()

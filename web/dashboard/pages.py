@@ -26,7 +26,7 @@ def jobs() -> str:
 def job(job_id: str) -> str:
     if not JOB_ID.fullmatch(job_id):
         raise UnknownJob(f"There is no job {job_id[:64]!r}; it may have expired.")
-    return _page("job", job_id=job_id)
+    return _page("job", job_id=job_id, has_tokens=services().tokens is not None)
 
 
 @blueprint.get("/submit")
