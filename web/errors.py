@@ -1,11 +1,14 @@
-"""Every error as `application/problem+json` with a sentence that says what to do; never a stack trace."""
+"""Every error as `application/problem+json` with a sentence that says what to do; never a stack trace.
+
+A person at a wrong address gets a page instead.
+"""
 
 import logging
 
 from flask import Flask, Response, request
 from pydantic_core import to_json
 from redis.exceptions import RedisError
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, NotFound
 
 from config.profiles import UnknownProfile
 from config.queues import UnknownQueue
@@ -23,6 +26,7 @@ from tasks.errors import (
     UnknownJob,
     UnknownKind,
 )
+from web.dashboard import missing
 from web.refusal import Refused
 from web.services import services
 
@@ -72,6 +76,8 @@ def init_app(app: Flask) -> None:
 
 
 def answer_to(error: Exception) -> Response:
+    if isinstance(error, NotFound | UnknownJob) and missing.is_for_a_person():
+        return missing.page(str(error) if isinstance(error, UnknownJob) else None)
     match error:
         case HTTPException():
             return _http_error(error)

@@ -384,7 +384,7 @@ class OverviewView(Wire):
     cache: CacheSize
     recent: RecentGlance
     profiles: list[ProfileGlance]
-    jobs: list[JobView] = Field(description="The active ones, then the newest.")
+    jobs: list[JobView] = Field(description="The active ones, then the newest; without those that a benchmark submits.")
 
 
 class ScoreBin(Wire):

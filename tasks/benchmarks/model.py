@@ -1,5 +1,6 @@
 """What a benchmark run is made of: an item is one case of a scenario, measured once."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -11,6 +12,16 @@ Size = Literal["quick", "full"]
 Better = Literal["higher", "lower", "neither"]
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+_RUN_ID = re.compile(r"[0-9a-f]{32}")
+
+
+def is_measured_with(kind: str, metadata: Mapping[str, Any]) -> bool:
+    """Whether a job is one of those that a run submits to measure them; the run itself, of kind `benchmark`, is not.
+    Others call things of theirs a benchmark, too: only an id of a run counts."""
+    run = metadata.get("benchmark")
+    return kind != "benchmark" and isinstance(run, str) and _RUN_ID.fullmatch(run) is not None
 
 
 class RunOptions(BaseModel):

@@ -115,7 +115,8 @@ class Runs:
         )  # fmt: skip
         request = JobRequest(
             kind=Benchmark.name, items=[item.model_dump(mode="json") for item in made.items],
-            spec=spec.model_dump(mode="json"), priority=PRIORITY, cache="off", metadata={"benchmark": run.id},
+            spec=spec.model_dump(mode="json"), priority=PRIORITY, cache="off",
+            metadata={"name": run.name, "benchmark": run.id},
         )  # fmt: skip
         job = self._core.door.submit(request, f"benchmark:{run.id}")
         return self.history.change(run, job=job, total=len(made.items))

@@ -2,12 +2,20 @@
 
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
+from uuid import uuid4
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
+from tasks.benchmarks.figures import FigureOfRun, Figures
+from tasks.benchmarks.history import History, Run
+from tasks.benchmarks.noise import band, has_regressed
+from tasks.connections import connect
+from tasks.registry import Gpu, Registry, Worker
 from tests.browser.stand import Stand
 from web import tokens
 from workers.embedded_redis import free_port
@@ -200,6 +208,71 @@ def test_a_benchmark_is_started_without_scrolling_sideways(page: Page) -> None:
     expect(single.get_by_role("button", name="Run now")).to_be_visible()
 
 
+def remember(stand: Stand, figure: str, values: Sequence[float]) -> None:
+    """Nightly runs that measured this, one of the last disturbed by others, the newest compared with those before."""
+    state = connect(stand.redis.url)
+    history, figures = History(state), Figures(state)
+    for number, value in enumerate(values):
+        at = history.now() - 86400 * (len(values) - number)
+        run = Run(uuid4().hex, "quick", "schedule", "done", at, total=1, started_at=at, ended_at=at + 90)
+        found = band(figures.earlier(figure, "here", run.id, at))
+        measured = FigureOfRun(figure, "items/s", "higher", value, value, value, "here", number == len(values) - 3)
+        if found:
+            is_worse = not measured.is_disturbed and has_regressed(value, value, found, "higher")
+            measured = replace(
+                measured, usual=found.usual, low=found.low, high=found.high, is_regression=is_worse
+            )  # fmt: skip
+        history.add(replace(run, regressions=int(measured.is_regression)))
+        figures.add(run.id, run.name, at, [measured])
+
+
+DRAWN = """card => Chart.getChart(card.querySelector("canvas")).data.datasets.map(({label, data}) => [label, data])"""
+
+
+def test_a_figure_that_got_worse_is_named_and_drawn_with_its_band(page: Page, stand: Stand) -> None:
+    steady = [12_300.0, 12_400.0, 12_350.0, 12_280.0, 12_320.0, 12_410.0, 12_300.0, 12_360.0, 12_340.0]
+    remember(stand, "rule_scoring/steady/items_s", [*steady, 6_000.0, 12_300.0, 12_350.0])
+    remember(stand, "rule_scoring/slower/items_s", [*steady, 6_000.0, 12_300.0, 8_000.0])
+    page.goto("/benchmarks")
+    expect(page.locator("#regressions p")).to_have_count(1)
+    expect(page.locator("#regressions")).to_contain_text(
+        "rule_scoring/slower/items_s (quick) got worse: 8,000 items/s, 35 % below the usual 12,3"
+    )
+    expect(page.locator("#runs")).to_contain_text("1 figure")
+    first = page.locator("#figures .card").first  # what wants attention is first
+    expect(first).to_contain_text("worse")
+    drawn = dict(first.evaluate(DRAWN))
+    assert drawn["value"] == [*steady, None, 12_300, 8_000]
+    assert drawn["others worked meanwhile"][9] == 6_000
+    assert 8_000 < drawn["usual, low"][0] < 12_280 < 12_410 < drawn["usual, high"][0]
+    steady_card = page.locator("#figures .card", has_text="rule_scoring/steady/items_s")
+    expect(steady_card).not_to_contain_text("worse")
+    expect(steady_card).to_contain_text("quick: 12,350 items/s, usually 1")
+    page.set_viewport_size({"width": 390, "height": 844})
+    button = page.locator("#suites tr", has_text="quick").get_by_role("button", name="Run now")
+    assert is_within(button, page.locator("#suites"))
+
+
+def test_gpus_are_shown_with_what_is_used_of_each(page: Page, stand: Stand) -> None:
+    gpus = (Gpu("0", "GPU-a", 0.97, 74_310, 81_920), Gpu("1", "GPU-b", 0.0, 512, 81_920))
+    worker = Worker(
+        name="gpu.far.0", pool="device", node="far", host="far", pid=1, incarnation=uuid4().hex, launcher=uuid4().hex,
+        queues=("gpu.far.0",), slot=0, devices=("0", "1"), state="stopping", gpus=gpus,
+    )  # fmt: skip
+    registry = Registry(connect(stand.redis.url), 30)
+    registry.announce(worker)
+    page.goto("/")
+    card = page.locator("#devices .card", has_text="gpu.far.0")
+    expect(card.locator(".meter")).to_have_text(
+        [re.compile("Busy"), "GPU 097 %", "Memory72.6 of 80 GB", "GPU 10 %", "Memory0.5 of 80 GB"]
+    )
+    bars = [bar.bounding_box() for bar in card.locator(".bar").all()]
+    assert len({(bar["x"], bar["width"]) for bar in bars if bar}) == 1, (
+        "shares are compared by the length of their bars"
+    )
+    registry.leave(worker)
+
+
 def test_the_overview_of_an_idle_stack_shows_no_trouble(page: Page) -> None:
     page.goto("/")
     expect(page.locator("#health h1")).to_have_text("Healthy")
@@ -257,5 +330,16 @@ def test_a_browser_gives_the_token_for_pages_data_and_streams(
     expect(page.locator("#head .word")).to_have_text("done")
     page.goto("/")
     expect(page.locator("#connection")).to_have_attribute("data-state", "live")
+    lines = {"Authorization": f"Bearer {secret}", "Content-Type": "application/x-ndjson"}
+    reply = known.request.post("/v1/jobs?kind=simulated", headers=lines, data=b'{"x": 1}\n' * 200_001)
+    large = reply.json()["id"]
+    path = f"/v1/jobs/{large}/results"
+    for address, header in ((url, '-H "Authorization: Bearer TOKEN" '), (stand.url, "")):
+        page.goto(f"{address}/jobs/{large}")
+        page.get_by_role("link", name="Download").click()
+        expect(page.locator("#said")).to_contain_text(
+            f'by a program: curl {header}-H "Accept: application/x-ndjson" {address}{path}'
+        )
+    stand.ask("DELETE", f"/v1/jobs/{large}")
     known.close()
     web.stop()

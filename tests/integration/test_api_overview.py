@@ -8,7 +8,10 @@ import pytest
 from redis import Redis
 
 from config import keys
+from config.profiles import load_profiles
 from config.settings import Settings
+from tasks.benchmarks.model import RunOptions
+from tasks.benchmarks.runs import Runs
 from tests.conftest import NOWHERE
 from tests.fleet import Fleet
 from tests.integration.api import Api, is_problem
@@ -68,6 +71,25 @@ def test_active_jobs_are_shown_however_many_came_after_them(api: Api, fleet: Fle
     assert len(told["jobs"]) == 13
     assert told["recent"]["states"] == {"queued": 1, "cancelled": 20}
     assert hand
+
+
+@pytest.mark.usefixtures("at_once")
+def test_what_a_benchmark_submits_is_left_to_the_list_of_all_jobs(api: Api, fleet: Fleet) -> None:
+    hand = fleet.hire()
+    mine = api.done(hand, {"x": 1}, metadata={"benchmark": "mmlu"})
+    fleet.hire("cpu")
+    run = Runs(fleet.core, load_profiles(fleet.settings)).start("rule_scoring", RunOptions())
+    glance(api)
+    parts = [api.submitted({"x": number}, metadata={"benchmark": run.id}) for number in range(20)]
+    waiting = glance(api)
+    assert [job["id"] for job in waiting["jobs"]] == [run.job, mine], "the run, and what others call a benchmark"
+    assert waiting["jobs"][0]["metadata"]["name"] == "rule_scoring"
+    fleet.work(hand)
+    told = glance(api)
+    assert [job["id"] for job in told["jobs"]] == [run.job, mine]
+    assert told["rate"] > 0, "they are work all the same"
+    listed = {job["id"] for job in api.client.get("/v1/jobs?limit=50").json["jobs"]}
+    assert listed == {run.job, mine, *parts}
 
 
 def test_the_cache_and_what_failed_are_counted_over_recent_jobs(api: Api, fleet: Fleet) -> None:

@@ -59,6 +59,37 @@ def test_a_page_of_what_is_no_job_is_404(api: Api, job: str) -> None:
     assert is_problem(reply, 404)
 
 
+BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/nope", "There is nothing at /nope."),
+        ("/jobs/", "There is nothing at /jobs/."),
+        ("/<script>alert(1)</script>", "There is nothing at /&lt;script&gt;"),
+        ("/jobs/nope", "There is no job"),
+        ("/v1x", "There is nothing at /v1x."),
+    ],
+)
+def test_a_person_at_a_wrong_address_gets_a_page_that_leads_back(api: Api, path: str, said: str) -> None:
+    reply = api.client.get(path, headers=BROWSER)
+    assert (reply.status_code, reply.mimetype) == (404, "text/html")
+    assert said in reply.text
+    assert '<a href="/">Back to the overview</a>' in reply.text
+    assert "<script" not in reply.text
+    assert "connecting" not in reply.text, "nothing on it connects"
+    assert api.client.head(path, headers=BROWSER).mimetype == "text/html"
+    for accept in ("*/*", "application/json", "application/json, text/html;q=0.5"):
+        assert is_problem(api.client.get(path, headers={"Accept": accept}), 404)
+    assert api.client.post(path, headers=BROWSER).mimetype == "application/problem+json"
+
+
+@pytest.mark.parametrize("path", ["/v1", "/v1/nope", "/v1/jobs/nope", "/static/nope.js", "/charts/nope.js"])
+def test_the_api_and_assets_answer_a_browser_as_they_answer_programs(api: Api, path: str) -> None:
+    assert is_problem(api.client.get(path, headers=BROWSER), 404)
+
+
 @pytest.mark.parametrize("example", examples("development"), ids=lambda each: each["name"])
 def test_every_example_is_accepted(fleet: Fleet, tmp_path: Path, example: dict[str, str]) -> None:
     model = tmp_path / "models" / "smollm2"

@@ -13,6 +13,7 @@ GAP_S = 30.0
 class Pace:
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], float] = {}
+        self._known: set[str] = set()
         self._done: Counter[str] = Counter()
         self._points: deque[tuple[float, dict[str, int]]] = deque()
 
@@ -21,15 +22,15 @@ class Pace:
         last = self._points[-1][0] if self._points else at
         if at - last > GAP_S:
             self._seen.clear()
+            self._known.clear()
             self._points.clear()
         seen = {(job.id, worker): share["items"] for job in jobs for worker, share in job.workers.items()}
-        known = {job for job, _ in self._seen}
         for job in jobs:
-            if not self._points or (job.id not in known and job.created_at < last):
+            if not self._points or (job.id not in self._known and job.created_at < last):
                 continue
             for worker, share in job.workers.items():
                 self._done[worker] += max(0, int(share["items"] - self._seen.get((job.id, worker), 0)))
-        self._seen = seen
+        self._seen, self._known = seen, {job.id for job in jobs}
         self._points.append((at, dict(self._done)))
         while len(self._points) > 2 and self._points[1][0] <= at - WINDOW_S:
             self._points.popleft()

@@ -26,7 +26,7 @@ def jobs() -> str:
 def job(job_id: str) -> str:
     if not JOB_ID.fullmatch(job_id):
         raise UnknownJob(f"There is no job {job_id[:64]!r}; it may have expired.")
-    return _page("job", job_id=job_id)
+    return _page("job", job_id=job_id, has_tokens=services().tokens is not None)
 
 
 @blueprint.get("/submit")
@@ -40,9 +40,12 @@ def benchmarks() -> str:
 
 
 def _page(name: str, **values: object) -> str:
+    return render_template(f"dashboard/{name}.html", page=name, chart_url=charts.url(), flower=flower(), **values)
+
+
+def flower() -> str:
     settings = services().settings
-    flower = flower_url(settings.flower_host, settings.flower_port)
-    return render_template(f"dashboard/{name}.html", page=name, chart_url=charts.url(), flower=flower, **values)
+    return flower_url(settings.flower_host, settings.flower_port)
 
 
 def flower_url(host: str, port: int) -> str:

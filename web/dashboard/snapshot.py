@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from config import keys
 from config.settings import DEVELOPMENT_POLICY_NOTE
+from tasks.benchmarks.model import is_measured_with
 from tasks.episodes.servers import pool_status
 from tasks.jobs.model import Job
 from tasks.jobs.trials import trials_of
@@ -16,6 +17,7 @@ from tasks.totals import Totals
 from web import fleet, health, policies
 from web.answers import job_view
 from web.dashboard.calls import calls
+from web.dashboard.newest import Newest
 from web.dashboard.pace import Pace
 from web.services import Services
 
@@ -29,6 +31,7 @@ _NO_CALLS: dict[str, Any] = {"latency_ms": None, "refused_429": 0}
 class Snapshots:
     def __init__(self) -> None:
         self._pace = Pace()
+        self._newest = Newest()
         self._counts: dict[str, Any] = {}
         self._counted_at = float("-inf")
 
@@ -39,7 +42,7 @@ class Snapshots:
         waits = shared.waiting.read([str(row["queue"]) for row in queues])
         if time.monotonic() - self._counted_at > COUNTED_S:
             self._counts, self._counted_at = _counted(shared), time.monotonic()
-        jobs, called = _jobs(shared, waits), calls(Totals.read(shared.state))
+        jobs, called = _jobs(shared, waits, self._newest.read(shared.state, NEWEST)), calls(Totals.read(shared.state))
         rates = self._pace.rates(waits.at, jobs)
         servers = pool_status(policies.servers())
         if servers["connected"] and shared.settings.uses_development_policy:
@@ -58,16 +61,19 @@ class Snapshots:
             "cache": shared.core.cache.size(),
             "recent": self._counts,
             "profiles": [view | _NO_CALLS | called.get(view["name"], {}) for view in shared.board.views()],
-            "jobs": [job_view(job) for job in jobs[: NEWEST + MOST_ACTIVE]],
+            "jobs": [job_view(job) for job in jobs if not is_measured_with(job.kind, job.metadata)][
+                : NEWEST + MOST_ACTIVE
+            ],
         }
 
 
-def _jobs(shared: Services, waits: Waits) -> list[Job]:
-    """Active ones first, then the newest; each newest first."""
+def _jobs(shared: Services, waits: Waits, listed: Sequence[str]) -> list[Job]:
+    """Active ones first, then the newest; each newest first. Those that a benchmark submits are among them: their items
+    count as work that is done."""
     newest = cast(list[str], shared.state.zrevrange(keys.jobs(), 0, NEWEST - 1))
     rollouts = cast(set[str], shared.state.smembers(keys.rollouts()))
     waiting = [*waits.jobs[:MOST_ACTIVE], *sorted(rollouts)[:MOST_ACTIVE], *_running(shared, waits)]
-    found = shared.core.store.present(list(dict.fromkeys([*newest, *waiting])))
+    found = shared.core.store.present(list(dict.fromkeys([*listed, *newest, *waiting])))
     found.sort(key=lambda job: (not job.is_active, -job.created_at))
     active = [job for job in found if job.is_active]
     return [*active[:MOST_ACTIVE], *(job for job in found if not job.is_active)]

@@ -6,7 +6,7 @@ import { byId, h, show } from "./dom.js";
 import { repeat } from "./live.js";
 import { bar, button, empty, table, word } from "./parts.js";
 import { Plot } from "./plots.js";
-import { ago, date, day, figure, plural, span } from "./words.js";
+import { ago, count, date, day, figure, percent, plural, span } from "./words.js";
 
 const AGAIN_MS = 5000;
 const TONES = { running: "busy", queued: null, done: "good", failed: "bad", cancelled: "warn", skipped: "warn" };
@@ -20,11 +20,19 @@ async function look() {
   regressions(suites?.regressions ?? []);
   show(byId("suites"), suites?.benchmarks?.length ? offered(suites.benchmarks) : empty("This server runs no benchmarks."));
   show(byId("runs"), runs?.runs?.length ? runTable(runs.runs) : empty("No benchmark has run yet. Start one above, or wait for its schedule."));
-  drawFigures(figures?.figures ?? []);
+  drawFigures((figures?.figures ?? []).toSorted((one, other) => other.is_regression - one.is_regression));
 }
 
 /** One figure may have histories on several bases: sets measure it with parameters of their own. */
 const keyOf = ({ figure: name, basis }) => `${name} ${basis}`;
+
+/** In full: 7,934 beside 12.3K is hard to compare. */
+const measured = (value) => (Math.abs(value) >= 1000 ? count(value) : figure(value));
+
+/** A long name is broken between its parts. */
+const named = (name) => name.split("/").flatMap((part, at) => (at ? ["/", h("wbr"), part] : [part]));
+
+const apart = ({ value, usual }) => (usual > 0 ? `${percent(Math.abs(value / usual - 1))} ${value < usual ? "below" : "above"} the usual ${measured(usual)}` : `usually ${measured(usual)}`);
 
 function regressions(found) {
   show(
@@ -33,8 +41,8 @@ function regressions(found) {
       h(
         "p",
         { class: "said", "data-key": keyOf(each) },
-        h("b", {}, each.figure),
-        ` (${each.benchmark}) got worse: ${figure(each.value)} ${each.unit}, usually ${figure(each.usual)} (${figure(each.low)} to ${figure(each.high)}).`,
+        h("b", {}, named(each.figure)),
+        ` (${each.benchmark}) got worse: ${measured(each.value)} ${each.unit}, ${apart(each)} (${measured(each.low)} to ${measured(each.high)}).`,
       ),
     ),
   );
@@ -91,7 +99,7 @@ function drawFigures(figures) {
           h(
             "div",
             { class: "card", "data-key": keyOf(each) },
-            h("h3", {}, each.figure, each.is_regression ? word("worse", "bad") : null),
+            h("h3", {}, h("span", {}, named(each.figure)), each.is_regression ? word("worse", "bad") : null),
             h("p", { class: "dim" }, described(each)),
             h("div", { class: "chart", "data-kept": true }, h("canvas", { role: "img", "aria-label": described(each) })),
           ),
@@ -102,10 +110,10 @@ function drawFigures(figures) {
 }
 
 function described({ benchmark, points, unit, better, band }) {
-  const last = points.at(-1);
-  const usual = band ? `, usually ${figure(band[0])} to ${figure(band[1])}` : ", too few runs for a band";
+  const last = points.findLast((point) => !point.is_disturbed) ?? points.at(-1);
+  const usual = band ? `, usually ${measured(band[0])} to ${measured(band[1])}` : ", too few runs for a band";
   const direction = better === "neither" ? "" : `; ${better} is better`;
-  return last ? `${benchmark}: ${figure(last.value)} ${unit}${usual}${direction}` : "no runs yet";
+  return last ? `${benchmark}: ${measured(last.value)} ${unit}${usual}${direction}` : "no runs yet";
 }
 
 function draw({ points, band, is_regression: isWorse, ...each }) {
@@ -117,14 +125,19 @@ function draw({ points, band, is_regression: isWorse, ...each }) {
     plots.set(name, new Plot(canvas, "line"));
   }
   const flat = (value) => points.map(() => value);
+  const newest = points.findLastIndex((point) => !point.is_disturbed);
+  const values = points.map((point) => point.value);
+  // Never so near that the noise of a steady figure looks like a cliff.
+  const room = 0.05 * Math.max(...values.map(Math.abs));
   const edge = { borderWidth: 0, pointRadius: 0, tone: "dim" };
   plots.get(name).draw(
     points.map((point) => date(point.at)),
     [
-      { label: "value", tone: isWorse ? "bad" : "accent", fill: false, data: points.map((point) => point.value), pointRadius: 2.5 },
+      { label: "value", tone: "accent", fill: false, data: points.map((point) => (point.is_disturbed ? null : point.value)), spanGaps: true, dots: points.map((_, at) => (isWorse && at === newest ? "bad" : "accent")) },
+      { label: "others worked meanwhile", tone: "dim", fill: false, data: points.map((point) => (point.is_disturbed ? point.value : null)), showLine: false, dots: flat("dim") },
       ...(band ? [{ ...edge, label: "usual, high", data: flat(band[1]), fill: "+1" }, { ...edge, label: "usual, low", data: flat(band[0]), fill: false }] : []),
     ],
-    { y: { beginAtZero: false }, titles: points.map((point) => day(point.at)) },
+    { y: { beginAtZero: false, suggestedMin: Math.min(...values) - room, suggestedMax: Math.max(...values) + room }, titles: points.map((point) => day(point.at)), smooth: 0 },
   );
 }
 

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { bar, empty, word } from "./parts.js";
-import { megabytes, percent, plural, rate, span } from "./words.js";
+import { gigabytes, percent, plural, rate, span } from "./words.js";
 
 const meter = (name, share, said, tone = "good") => h("div", { class: "meter" }, h("span", {}, name), bar([[share ?? 0, tone]], `${name} ${said}`), h("span", { class: "said-share" }, said));
 
@@ -25,9 +25,8 @@ function card(device, now, share) {
       " ",
       held ? word(device.mode, "warn") : device.state === "ready" ? word(device.busy ? "busy" : "idle", device.busy ? "busy" : null) : word(device.state, "warn"),
     ),
-    meter("Busy", share, percent(share)),
-    (device.gpus ?? []).map((gpu) => gpuMeters(gpu, device.gpus.length > 1)),
-    h("dl", { class: "pairs" }, pair("Model", model), pair("On", device.devices.length ? `GPU ${device.devices.join(", ")}` : "CPU"), pair("Now", current(device, now)), pair("Rate", rate(device.rate))),
+    h("div", { class: "meters" }, meter("Busy", share, percent(share)), (device.gpus ?? []).map((gpu, at) => gpuMeters(gpu, device.gpus.length > 1 ? ` ${isIndex(gpu.device) ? gpu.device : at}` : ""))),
+    h("dl", { class: "pairs" }, pair("Model", model), pair("On", device.devices.length ? placed(device.devices) : "CPU"), pair("Now", current(device, now)), pair("Rate", rate(device.rate))),
   );
 }
 
@@ -40,11 +39,14 @@ function weights(version) {
 
 const pair = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
 
-function gpuMeters(gpu, several) {
-  const name = several ? `GPU ${gpu.device ?? gpu.id}` : "GPU";
-  const share = gpu.utilisation > 1 ? gpu.utilisation / 100 : gpu.utilisation;
+const isIndex = (device) => /^\d+$/.test(device);
+
+/** By their numbers; one that is named by its UUID by as much of it as tells two apart. */
+const placed = (names) => h("span", { title: names.every(isIndex) ? null : names.join(", ") }, names.every(isIndex) ? `GPU ${names.join(", ")}` : names.map((name) => name.slice(0, 12)).join(", "));
+
+function gpuMeters(gpu, number) {
   const memory = gpu.memory_total_mb ? gpu.memory_used_mb / gpu.memory_total_mb : 0;
-  return [meter(name, share, percent(share)), meter("Memory", memory, `${megabytes(gpu.memory_used_mb)} of ${megabytes(gpu.memory_total_mb)}`)];
+  return [meter(`GPU${number}`, gpu.utilisation, percent(gpu.utilisation)), meter("Memory", memory, `${gigabytes(gpu.memory_used_mb)} of ${gigabytes(gpu.memory_total_mb)} GB`)];
 }
 
 /** Workers that tell which chunk they run have it here. */

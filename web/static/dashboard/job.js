@@ -15,6 +15,9 @@ const path = `/v1/jobs/${id}`;
 /** Milliseconds between two looks at the job, and at what its outcomes come to, however many events there are. */
 const LOOK_MS = 500;
 const SUM_MS = 2500;
+/** Rows that a browser saves; and what a program needs beside their address. The page does not know its reader's token. */
+const MOST_SAVED = 200000;
+const TOKEN = "tokens" in byId("job").dataset ? '-H "Authorization: Bearer TOKEN" ' : "";
 
 let job = null;
 let summed = "";
@@ -132,7 +135,7 @@ byId("main").addEventListener("click", async (event) => {
 
 /** As lines, which a plain link cannot ask for. They are held in memory on the way: what is too large for that is for a program. */
 async function save(from) {
-  if (job.total > 200000) return say(`${count(job.total)} rows are better fetched by a program: curl -H "Accept: application/x-ndjson" ${location.origin}${from}`, "good");
+  if (job.total > MOST_SAVED) return say(`${count(job.total)} rows are better fetched by a program: curl ${TOKEN}-H "Accept: application/x-ndjson" ${location.origin}${from}`, "good");
   const reply = await fetch(from, { headers: { Accept: "application/x-ndjson" } }).catch(() => null);
   if (!reply?.ok) return say(`The rows could not be had${reply ? `: the server answered ${reply.status}` : ""}.`);
   const link = h("a", { href: URL.createObjectURL(await reply.blob()), download: `${job.kind}-${id.slice(0, 8)}.jsonl` });

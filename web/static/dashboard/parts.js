@@ -62,7 +62,7 @@ export function jobRow(job, now) {
     h(
       "a",
       { class: "job", href: `/jobs/${job.id}`, title: job.id },
-      h("span", { class: "what" }, h("b", {}, nameOf(job)), " ", h("span", { class: "dim" }, job.metadata?.benchmark ? `${job.kind} · benchmark` : job.kind)),
+      h("span", { class: "what" }, h("b", {}, nameOf(job)), " ", h("span", { class: "dim" }, job.metadata?.benchmark && job.kind !== "benchmark" ? `${job.kind} · benchmark` : job.kind)),
       h("span", { class: "state" }, stateOf(job)),
       progress(job),
       h(

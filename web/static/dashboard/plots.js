@@ -5,25 +5,26 @@ const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-/** [{label, tone, data, ...}] with tones instead of colours. */
+/** [{label, tone, data, ...}] with tones instead of colours; `dots` has the tone of each point where they are drawn. */
 function coloured(series) {
-  return series.map(({ tone, fill, ...rest }) => ({
+  return series.map(({ tone, fill, dots, ...rest }) => ({
     pointRadius: ({ dataset }) => (dataset.data.length === 1 ? 3 : 0), // a line of one point would not be seen; a number would be kept for all that follow
     ...rest,
     borderColor: colour(tone),
     backgroundColor: fill === false ? "transparent" : colour(`${tone}-soft`),
     fill: fill ?? true,
+    ...(dots ? { pointRadius: dots.map((each) => (each === "bad" ? 4 : 2.5)), pointBorderWidth: 0, pointBackgroundColor: dots.map(colour) } : {}),
   }));
 }
 
-function options({ x, y, right, stacked, legend, titles, ...rest }) {
+function options({ x, y, right, stacked, legend, titles, smooth, ...rest }) {
   const axis = ({ ticks, ...given }) => ({ grid: { color: colour("line"), drawTicks: false }, border: { display: false }, ticks: { color: colour("dim"), maxTicksLimit: 6, maxRotation: 0, padding: 6, font: { size: 11 }, ...ticks }, stacked, ...given });
   return {
     animation: false,
     maintainAspectRatio: false,
     responsive: true,
     interaction: { mode: "index", intersect: false },
-    elements: { point: { radius: 0, hitRadius: 8 }, line: { borderWidth: 1.5, tension: 0.2 } },
+    elements: { point: { radius: 0, hitRadius: 8 }, line: { borderWidth: 1.5, tension: smooth ?? 0.2 } },
     plugins: { legend: { display: legend ?? false, labels: { color: colour("dim"), boxWidth: 10, boxHeight: 2, font: { size: 11 } } }, tooltip: { displayColors: false, callbacks: titles ? { title: ([item]) => titles[item.dataIndex] } : {} } },
     scales: {
       x: axis({ ...x, grid: { display: false } }),

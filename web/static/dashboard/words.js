@@ -53,10 +53,13 @@ export const day = (at) => new Date(1000 * at).toLocaleString([], { month: "shor
 
 export const date = (at) => new Date(1000 * at).toLocaleDateString([], { month: "short", day: "numeric" });
 
+/** Of 2^20 bytes each, as the API counts: a GPU of 80 GB has 81,920. */
 export function megabytes(mb) {
   if (mb === null || mb === undefined) return "–";
-  return mb >= 1000 ? `${(mb / 1000).toFixed(1)} GB` : `${Math.round(mb)} MB`;
+  return mb >= 1000 ? `${gigabytes(mb)} GB` : `${Math.round(mb)} MB`;
 }
+
+export const gigabytes = (mb) => String(Number((mb / 1024).toFixed(1)));
 
 /** {"USD": 1.5} as "1.50 USD". */
 export function money(cost) {
