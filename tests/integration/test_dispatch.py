@@ -80,6 +80,19 @@ def test_a_job_gets_no_more_device_slots_than_it_may_have(fleet: Fleet, state: R
     assert fleet.job(job).state == "running"
 
 
+def test_many_jobs_that_are_kept_to_one_device_leave_no_other_idle(fleet: Fleet, state: Redis) -> None:
+    fleet.hire(index=0)
+    for _ in range(40):
+        fleet.submit(*items(50), spec={"cost_s": 0.02, "batch_items": 5}, slots=1)
+    everybody = fleet.submit(*items(300), spec={"cost_s": 0.02, "batch_items": 5})
+    # It was served most: those that are kept to the first device come before it, page after page.
+    state.zadd(keys.ready("device", "normal"), {f"{everybody}|run": 1000.0}, xx=True)
+    second = fleet.hire(index=1)
+    fleet.core.dispatcher.forget_fleet()
+    fleet.core.dispatcher.fill("device")
+    assert {chunk.job for chunk in second.take()} == {everybody}
+
+
 def test_slots_that_are_held_back_do_not_count_among_those_of_a_job(fleet: Fleet, state: Redis) -> None:
     for index in range(2):
         fleet.hire(index=index)

@@ -9,6 +9,8 @@ local consumers = math.max(1, tonumber(ARGV[5]))
 local made, MOST_CHUNKS = {0}, 256
 -- Chunks that an engine which takes items as it has room may hold: the slowest item of one must not leave it half empty.
 local STREAMED = 6
+-- Jobs looked at together, and at most, for the next chunk of a queue.
+local PAGE, MOST_LOOKED_AT = 16, 256
 
 local function does_take(takes, kind) return string.find(',' .. takes .. ',', ',' .. kind .. ',', 1, true) end
 
@@ -29,12 +31,13 @@ local function is_barred(job, stage, queue)
   return most and place_of(queue, redis.call('HGET', key_job(job), 'pool:' .. stage)) > most
 end
 
--- Jobs that are ready for a queue that takes these kinds of work, least served first, each with how much it was served.
-local function ready_for(takes, priority)
-  if takes == pool then return redis.call('ZRANGE', key_ready(pool, priority), 0, 15, 'WITHSCORES') end
+-- Jobs that are ready for a queue that takes these kinds of work, least served first, each with how much it was served; a page
+-- of them, from this place on.
+local function ready_for(takes, priority, first)
+  if takes == pool then return redis.call('ZRANGE', key_ready(pool, priority), first, first + PAGE - 1, 'WITHSCORES') end
   local found, best = {}, {}
   for each in string.gmatch(takes, '[^,]+') do
-    local some = redis.call('ZRANGE', key_ready(each, priority), 0, 15, 'WITHSCORES')
+    local some = redis.call('ZRANGE', key_ready(each, priority), first, first + PAGE - 1, 'WITHSCORES')
     for at = 1, #some, 2 do found[#found + 1] = {some[at], some[at + 1]} end
   end
   table.sort(found, function(one, other) return tonumber(one[2]) < tonumber(other[2]) end)
@@ -43,9 +46,11 @@ local function ready_for(takes, priority)
 end
 
 -- Best job: highest priority, then least served; a job whose model is loaded may go first while it is close to that.
-local function choose(queue, loaded, takes)
-  for _, priority in ipairs(PRIORITIES) do
-    local best, chosen, least = ready_for(takes, priority), nil, nil
+-- Where all of a page are barred from this queue, the next is looked at, so that jobs kept to some devices leave none idle.
+local function choose_of(queue, loaded, takes, priority)
+  for first = 0, MOST_LOOKED_AT - 1, PAGE do
+    local best, chosen, least = ready_for(takes, priority, first), nil, nil
+    if #best == 0 then return nil end
     for at = 1, #best, 2 do
       local job, stage = string.match(best[at], '^([^|]+)|(.+)$')
       if not is_barred(job, stage, queue) then
@@ -55,10 +60,14 @@ local function choose(queue, loaded, takes)
         if model and string.find(',' .. loaded .. ',', ',' .. model .. ',', 1, true) then chosen = best[at] break end
       end
     end
-    if chosen then
-      local job, stage = string.match(chosen, '^([^|]+)|(.+)$')
-      return job, stage, priority
-    end
+    if chosen then return string.match(chosen, '^([^|]+)|(.+)$') end
+  end
+end
+
+local function choose(queue, loaded, takes)
+  for _, priority in ipairs(PRIORITIES) do
+    local job, stage = choose_of(queue, loaded, takes, priority)
+    if job then return job, stage, priority end
   end
 end
 
@@ -162,7 +171,7 @@ local function new_chunk(queue, readers, loaded, takes)
   if redis.call('EXISTS', key_job_pending(job, stage)) == 0 then make_unready(job, stage) end
   if number == 0 then return true end
   redis.call('HINCRBYFLOAT', key_job(job), 'used:' .. stage, number * cost)
-  redis.call('HSET', key_job(job), 'served_at', stamp(now()))
+  redis.call('HSET', key_job(job), 'served_at:' .. stage, stamp(now()))
   local ready = key_ready(redis.call('HGET', key_job(job), 'pool:' .. stage), priority)
   if redis.call('ZSCORE', ready, job .. '|' .. stage) then redis.call('ZINCRBY', ready, number * cost, job .. '|' .. stage) end
   local sequence = redis.call('INCR', key_sequence())
