@@ -375,6 +375,7 @@ class OverviewView(Wire):
     ready: bool
     missing: list[str]
     notes: list[str]
+    active: int = Field(description="Jobs that have not ended, those that a benchmark submits among them.")
     rate: float = Field(description="Items a second of all workers.")
     queues: list[QueueGlance]
     pools: list[PoolGlance]

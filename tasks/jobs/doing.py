@@ -7,8 +7,8 @@ from redis import Redis
 
 from config import keys
 
-#: Chunks told of for one queue at most. A device has a few; on `api` there may be hundreds.
-MOST_CHUNKS = 64
+#: Chunks told of for one queue, unless more are asked for. A device has a few; on `api` there may be hundreds.
+MOST_TOLD = 64
 
 # ARGV  1 chunks of a queue at most  2.. queues; none: all that may hold chunks
 # Returns queue, chunk, worker, job, kind, priority, stage, items, taken_at, ...
@@ -51,9 +51,9 @@ class Running:
     def __init__(self, state: Redis) -> None:
         self._script = state.register_script(keys.lua_functions() + _READ)
 
-    def read(self, queues: Sequence[str] = ()) -> list[Doing]:
+    def read(self, queues: Sequence[str] = (), most: int = MOST_TOLD) -> list[Doing]:
         """By queue, the oldest first; of these queues, or of all."""
-        flat = self._script(keys=[], args=[MOST_CHUNKS, *queues])
+        flat = self._script(keys=[], args=[most, *queues])
         rows = (flat[at : at + 9] for at in range(0, len(flat), 9))
         found = [
             Doing(queue, chunk, worker, job, kind, priority, stage, int(items), float(since))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from config.profiles import Profile, Profiles
 from config.settings import Settings
@@ -19,10 +20,12 @@ from tests.conftest import NOWHERE, ROOT
 from tests.fleet import Fleet
 from tests.integration.api import Api, is_problem
 from tests.metrics import Told
+from tests.programs import wait_until
 from tests.rollouts import SIMULATED, Stand
 from web import tokens
 from web.app import create_app
 from web.metrics.catalogue import METRICS, rewritten
+from web.metrics.collector import Collector, Samples, exposition
 from workers.api_calls import ApiCalls
 
 
@@ -68,7 +71,15 @@ def test_an_item_that_is_tried_again_is_a_retry_and_counts_once(fleet: Fleet, ap
     told = scraped(api)
     assert told.get("assay_item_retries_total", kind="simulated") == 1
     assert told.get("assay_items_total", kind="simulated", status="ok") is None
-    fleet.core.cancel(job)
+
+    def is_over() -> bool:
+        fleet.tick()  # which puts it back when its pause is over
+        return not fleet.finish_step(job, hand)
+
+    wait_until(is_over, "it is tried again")
+    told = scraped(api)
+    assert told.get("assay_item_retries_total", kind="simulated") == 1
+    assert told.get("assay_items_total", kind="simulated", status="ok") == 1
 
 
 def test_queues_tell_what_waits_what_runs_and_who_reads(fleet: Fleet, api: Api) -> None:
@@ -104,6 +115,7 @@ def test_what_a_dead_process_held_is_counted(fleet: Fleet, api: Api) -> None:
     fleet.submit({"x": 1})
     assert hand.take()
     fleet.recovery.bury(hand.runner.incarnation)
+    fleet.core.ledger.reclaim(hand.runner.incarnation, proven=True)  # said twice, as after a lost answer
     told = scraped(api)
     assert told.get("assay_processes_lost_total", proof="seen") == 1
     assert told.get("assay_chunks_recovered_total") == 1
@@ -204,6 +216,19 @@ def test_requests_that_could_not_be_counted_are_counted_later(api: Api) -> None:
     traffic.flush()
     traffic._state = alive
     assert scraped(api).get("assay_http_requests_total", route="/v1/workers", method="GET", status="2xx") == 1
+
+
+def test_of_a_redis_that_answers_in_part_nothing_is_told() -> None:
+    def fails(_: Samples) -> None:
+        raise RedisConnectionError("gone")
+
+    def tells(samples: Samples) -> None:
+        samples.add("assay_redis_memory_bytes", 1.0, "state")
+
+    told = exposition(Collector((), {"state": (tells, fails), "cache": (tells,)})).decode()
+    assert told.count("assay_redis_memory_bytes{") == 1
+    assert 'assay_redis_up{role="state"} 0.0' in told
+    assert 'assay_redis_up{role="cache"} 1.0' in told
 
 
 def test_without_redis_a_scrape_says_so_and_still_answers() -> None:

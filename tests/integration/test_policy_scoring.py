@@ -11,6 +11,7 @@ from config.settings import Settings
 from tasks.errors import InvalidRequest, StoredFileMissing
 from tasks.jobs.model import JobRequest
 from tasks.scoring.model import ScoreItem, ScoreSpec
+from tasks.totals import Totals
 from tests.fleet import Fleet, Hand
 from tests.programs import wait_until
 from workers.development_policy.handle import Handle, running, several
@@ -67,6 +68,8 @@ def test_a_right_instruction_scores_one_and_a_wrong_one_zero_with_all_that_is_kn
     job = submit(fleet, RED, WRONG, {"response": "", "task": {"task_id": 2}}, trials=3)
     done = fleet.finish(job, device, cpu)
     assert (done.state, done.total, done.ok) == ("done", 3, 3)
+    counted = dict(Totals.read(fleet.core.state).of("items"))
+    assert counted == {("score", "ok"): 3}, "three items, whatever their trials"
     right, wrong, own = fleet.rows(job)
     assert (right["score"], wrong["score"], own["score"]) == (1.0, 0.0, 1.0)
     parts = right["parts"]

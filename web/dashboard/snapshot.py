@@ -52,6 +52,7 @@ class Snapshots:
             "ready": not missing,
             "missing": missing,
             "notes": notes,
+            "active": waits.active,
             "rate": sum(rates.values()),
             "queues": _queue_rows(queues, waits, rates),
             "pools": _pool_rows(waits.pools),
@@ -72,22 +73,12 @@ def _jobs(shared: Services, waits: Waits, listed: Sequence[str]) -> list[Job]:
     count as work that is done."""
     newest = cast(list[str], shared.state.zrevrange(keys.jobs(), 0, NEWEST - 1))
     rollouts = cast(set[str], shared.state.smembers(keys.rollouts()))
-    waiting = [*waits.jobs[:MOST_ACTIVE], *sorted(rollouts)[:MOST_ACTIVE], *_running(shared, waits)]
+    running = [each.job for each in shared.running.read([each.queue for each in waits.queues])]
+    waiting = [*waits.jobs[:MOST_ACTIVE], *sorted(rollouts)[:MOST_ACTIVE], *running]
     found = shared.core.store.present(list(dict.fromkeys([*listed, *newest, *waiting])))
     found.sort(key=lambda job: (not job.is_active, -job.created_at))
     active = [job for job in found if job.is_active]
     return [*active[:MOST_ACTIVE], *(job for job in found if not job.is_active)]
-
-
-def _running(shared: Services, waits: Waits) -> list[str]:
-    """Jobs of which a worker runs a chunk."""
-    pipeline = shared.state.pipeline(transaction=False)
-    for queue in waits.queues:
-        pipeline.srandmember(keys.running(queue.queue), 8)
-    chunks = [chunk for found in pipeline.execute() for chunk in found or ()]
-    for chunk in chunks:
-        pipeline.hget(keys.chunk(chunk), "job")
-    return [job for job in pipeline.execute() if job]
 
 
 def _counted(shared: Services) -> dict[str, Any]:

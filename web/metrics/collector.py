@@ -35,6 +35,13 @@ class Samples:
         assert isinstance(family, HistogramMetricFamily), name
         family.add_metric(labels, buckets, total)
 
+    def merge(self, other: "Samples") -> None:
+        for name, family in other._families.items():
+            if name in self._families:
+                self._families[name].samples.extend(family.samples)
+            else:
+                self._families[name] = family
+
     def families(self) -> Iterable[Metric]:
         return self._families.values()
 
@@ -66,12 +73,15 @@ class Collector:
 
 
 def _is_read(role: str, sources: Sequence[Source], samples: Samples) -> bool:
+    """All of its figures, or none."""
+    read = Samples()
     try:
         for source in sources:
-            source(samples)
+            source(read)
     except RedisError as error:
         log.debug("the %s Redis tells no metrics: %s", role, error)
         return False
+    samples.merge(read)
     return True
 
 

@@ -12,6 +12,8 @@ from tasks.jobs.waiting import Waiting
 from tasks.totals import MILLION, Totals
 from web.metrics.collector import Samples
 
+#: Chunks that run on one queue and are counted: more than workers ever had threads.
+MOST_RUNNING = 4096
 #: Counters of the totals as they are: name there, metric.
 _COUNTED = {
     "jobs": "assay_jobs_submitted",
@@ -72,17 +74,12 @@ class Work:
         for name, seconds in longest.items():
             samples.add("assay_pool_waiting_seconds", seconds, name)
         running: dict[tuple[str, str], int] = {}
-        for chunk in self._running.read():
+        for chunk in self._running.read(most=MOST_RUNNING):
             running[chunk.queue, chunk.kind] = running.get((chunk.queue, chunk.kind), 0) + chunk.items
         for labels, items in running.items():
             samples.add("assay_running_items", items, *labels)
-        pipeline = self._state.pipeline(transaction=False)
-        pipeline.zcard(keys.jobs())
-        pipeline.zcard(keys.expiry())
-        pipeline.get(keys.sequence())
-        jobs, ended, chunks = pipeline.execute()
-        samples.add("assay_jobs_active", jobs - ended)
-        samples.add("assay_chunks_dispatched", int(chunks or 0))
+        samples.add("assay_jobs_active", waits.active)
+        samples.add("assay_chunks_dispatched", int(self._state.get(keys.sequence()) or 0))
 
     def rollouts(self, samples: Samples) -> None:
         pipeline = self._state.pipeline(transaction=False)

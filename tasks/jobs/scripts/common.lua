@@ -78,12 +78,16 @@ local put_bundles, note_generated, feed
 local known = {}
 local function facts(job)
   if not known[job] then
-    local info = redis.call('HMGET', key_job(job), 'part_items', 'total', 'keep_items', 'trimmed', 'feeds', 'kind')
+    local info = redis.call('HMGET', key_job(job), 'part_items', 'total', 'keep_items', 'trimmed', 'feeds', 'kind', 'layout')
     known[job] = {part_items = tonumber(info[1] or 0), total = tonumber(info[2] or 0), keep_items = tonumber(info[3] or 0),
-      trimmed = tonumber(info[4] or 0), feeds = info[5] == '1', kind = info[6] or ''}
+      trimmed = tonumber(info[4] or 0), feeds = info[5] == '1', kind = info[6] or '',
+      trials = tonumber(string.match(info[7] or '', '^trials:(%d+)$') or 1)}
   end
   return known[job]
 end
+
+-- Items of so many rows: where an item is run several times, each trial is a row.
+local function items_of(job, rows) return math.floor(tonumber(rows) / facts(job).trials) end
 
 -- The part of a stored job that an item belongs to; other jobs have one.
 local function part_of(job, index)
@@ -224,7 +228,7 @@ local function count_end(job, state, unfinished, seconds)
     if seconds <= each then bound = each break end
   end
   count_total(1, 'jobs_ended|' .. kind .. '|' .. state)
-  count_total(unfinished, 'items|' .. kind .. '|unfinished')
+  count_total(items_of(job, unfinished), 'items|' .. kind .. '|unfinished')
   count_total(1, 'job_s|' .. kind .. '|' .. tostring(bound))
   count_total(math.floor(seconds * 1000000), 'job_s|' .. kind .. '|sum')
 end
@@ -246,7 +250,7 @@ local function end_job(job, state, reason)
   redis.call('ZREM', key_deadlines(), job)
   redis.call('ZADD', key_expiry(), stamp(at + tonumber(info[4])), job)
   tell(job, state, {'ok', info[1], 'failed', info[2], 'total', info[3], 'reason', reason})
-  note(job, state, {'ok', info[1], 'failed', info[2], 'total', info[3], 'seconds', at - tonumber(info[5] or at), 'reason', reason})
+  note(job, state, {'ok', items_of(job, info[1]), 'failed', items_of(job, info[2]), 'total', items_of(job, info[3]), 'seconds', at - tonumber(info[5] or at), 'reason', reason})
 end
 
 -- After the counters changed: is the job over, or has too much of it failed?
@@ -377,16 +381,19 @@ local function close_tally(tally)
   call_paged('HSET', key_job_carry(job), tally.carry)
   if redis.call('EXISTS', key_job_attempts(job)) == 1 then call_paged('HDEL', key_job_attempts(job), tally.counted) end
   if redis.call('EXISTS', key_job_carry(job)) == 1 then call_paged('HDEL', key_job_carry(job), tally.final) end
-  for _, name in ipairs({'ok', 'failed', 'cached'}) do
-    if tally[name] > 0 then redis.call('HINCRBY', key_job(job), name, tally[name]) end
+  -- An item counts with its last row, in whichever commit that is.
+  local function count_rows(key, field, rows, name)
+    if rows == 0 then return end
+    local counted = redis.call('HINCRBY', key, field, rows)
+    count_total(items_of(job, counted) - items_of(job, counted - rows), name)
   end
-  for reason, number in pairs(tally.reasons) do
-    redis.call('HINCRBY', key_job_reasons(job), reason, number)
-    count_total(number, 'errors|' .. (string.match(reason, '^[%w_]+$') or 'other'))
+  local kind = facts(job).kind
+  count_rows(key_job(job), 'ok', tally.ok, 'items|' .. kind .. '|ok')
+  count_rows(key_job(job), 'failed', tally.failed, 'items|' .. kind .. '|failed')
+  count_rows(key_job(job), 'cached', tally.cached, 'cached|' .. kind)
+  for reason, rows in pairs(tally.reasons) do
+    count_rows(key_job_reasons(job), reason, rows, 'errors|' .. (string.match(reason, '^[%w_]+$') or 'other'))
   end
-  count_total(tally.ok, 'items|' .. facts(job).kind .. '|ok')
-  count_total(tally.failed, 'items|' .. facts(job).kind .. '|failed')
-  count_total(tally.cached, 'cached|' .. facts(job).kind)
   for stage, items in pairs(tally.onward) do push_pending(job, stage, compress(items)) end
   trim(job)
   if facts(job).feeds then

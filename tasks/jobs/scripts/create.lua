@@ -32,11 +32,11 @@ redis.call('ZREM', key_staging(), staged)
 redis.call('ZADD', key_jobs(), stamp(at), job)
 local found = redis.call('HMGET', key_job(job), 'ok', 'cached')
 count_total(1, 'jobs|' .. facts(job).kind)
-count_total(tonumber(found[1]), 'items|' .. facts(job).kind .. '|ok')
-count_total(tonumber(found[2]), 'cached|' .. facts(job).kind)
+count_total(items_of(job, found[1]), 'items|' .. facts(job).kind .. '|ok')
+count_total(items_of(job, found[2]), 'cached|' .. facts(job).kind)
 if facts(job).feeds then redis.call('SADD', key_rollouts(), job) end -- which are looked after from now on
 tell(job, 'queued')
-note(job, 'queued', {'total', facts(job).total, 'priority', redis.call('HGET', key_job(job), 'priority')})
+note(job, 'queued', {'total', items_of(job, facts(job).total), 'priority', redis.call('HGET', key_job(job), 'priority')})
 for at_argument = 5 + fields * 2, #ARGV, 2 do push_pending(job, ARGV[at_argument], ARGV[at_argument + 1]) end
 local limit = redis.call('HGET', key_job(job), 'deadline_s')
 if limit and limit ~= '' then redis.call('ZADD', key_deadlines(), stamp(at + tonumber(limit)), job) end

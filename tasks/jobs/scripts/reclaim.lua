@@ -57,7 +57,7 @@ local function isolate(job, stage, items, alone)
 end
 
 local held = redis.call('SMEMBERS', key_held(incarnation))
-count_total(1, 'lost|' .. (proven and 'seen' or 'silent'))
+if #held > 0 then count_total(1, 'lost|' .. (proven and 'seen' or 'silent')) end
 count_total(#held, 'recovered')
 for _, chunk in ipairs(held) do
   local info = redis.call('HMGET', key_chunk(chunk), 'job', 'stage', 'items', 'mode')
@@ -77,7 +77,7 @@ for _, chunk in ipairs(held) do
     if #suspects > 0 then isolate(job, stage, suspects, mode == '!' and batches == 1 and (whole or count(batch[chunk]) == 1)) end
   end
 end
-for job, number in pairs(back) do if number > 0 then note(job, 'recovered', {'items', number}) end end
+for job, number in pairs(back) do if number > 0 then note(job, 'recovered', {'items', math.ceil(number / facts(job).trials)}) end end
 redis.call('DEL', key_batch(incarnation), key_held(incarnation))
 redis.call('SREM', key_holders(), incarnation)
 return put_back

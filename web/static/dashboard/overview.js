@@ -7,7 +7,7 @@ import { byId, h, show } from "./dom.js";
 import { devices } from "./devices.js";
 import { connection, Stream } from "./live.js";
 import { Plot } from "./plots.js";
-import { empty, isActive, jobList, tile } from "./parts.js";
+import { empty, jobList, tile } from "./parts.js";
 import { brief, clock, count, money, percent, plural, rate, span } from "./words.js";
 import { profiles, queues, workers } from "./fleet.js";
 
@@ -34,7 +34,6 @@ const noJobs = () => empty("No job has been submitted yet. ", h("a", { href: "/s
 const waiting = (now) => now.pools.reduce((sum, pool) => sum + pool.items, 0) + now.queues.reduce((sum, queue) => sum + queue.items, 0);
 
 function health(now) {
-  const active = now.jobs.filter(isActive).length;
   const atWork = now.devices.filter((device) => device.busy).length;
   const held = now.queues.filter((queue) => queue.mode !== "open");
   const open = now.profiles.filter((profile) => profile.circuit.state !== "closed");
@@ -45,7 +44,7 @@ function health(now) {
   ];
   const tone = now.missing.length ? "bad" : troubles.length ? "warn" : "good";
   const title = { bad: "Not ready", warn: "Working, with limits", good: "Healthy" }[tone];
-  const jobs = active ? `${plural(active, "job")} running` : "no job is running";
+  const jobs = now.active ? `${plural(now.active, "job")} running` : "no job is running";
   return [
     h("h1", { "data-tone": tone, "aria-live": "polite" }, h("span", { class: "dot", "aria-hidden": "true" }), title),
     h("p", { class: "lead" }, troubles.length ? `${troubles.join("; ")}.` : `${jobs}, ${atWork} of ${plural(now.devices.length, "device")} at work.`.replace(/^n/, "N")),
@@ -62,7 +61,6 @@ function why(reasons) {
 function tiles(now) {
   const wait = waiting(now);
   const oldest = Math.max(-1, ...[...now.pools, ...now.queues].map((each) => each.oldest_s ?? -1));
-  const active = now.jobs.filter(isActive);
   const shares = now.devices.map((device) => busy.share(device.queue) ?? 0);
   const share = shares.length ? shares.reduce((sum, each) => sum + each, 0) / shares.length : null;
   const { hits, items, failed, calls_saved: saved, jobs, reasons } = now.recent;
@@ -72,7 +70,7 @@ function tiles(now) {
   return [
     tile("Items a second", now.rate ? rate(now.rate).replace("/s", "") : "0", "of the last 8 s"),
     tile("Waiting", brief(wait), wait && oldest >= 0 ? `oldest ${span(oldest)}` : "nothing waits"),
-    tile("Running jobs", count(active.length), `of ${plural(jobs, "recent job")}`),
+    tile("Active jobs", brief(now.active), `${plural(jobs, "job")} of late`),
     tile("Failed of late", brief(failed), failed ? why(reasons) : "nothing", failed ? "bad" : null),
     tile("Devices busy", percent(share), `${now.devices.filter((device) => device.busy).length} of ${now.devices.length} at work now`),
     tile("From the cache", items ? percent(hits / items) : "–", saved ? `${plural(saved, "API call")} saved` : "no API call saved"),
