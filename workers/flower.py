@@ -6,6 +6,8 @@
 import os
 import secrets
 import sys
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from celery.bin.celery import celery
@@ -39,12 +41,17 @@ def flower_environment(settings: Settings) -> dict[str, str]:
 def _kept(path: Path) -> str:
     """The user and password in this file, made on first use: who asks for tokens does not mean to leave Flower open."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+    if not path.exists():
+        # Whole or not there: an empty one would open Flower to everybody. Its mode is 600 from the start.
+        with tempfile.NamedTemporaryFile("w", dir=path.parent) as file:
             file.write(f"assay:{secrets.token_urlsafe(24)}\n")
-    except FileExistsError:
-        pass
-    return path.read_text().strip()
+            file.flush()
+            with suppress(FileExistsError):  # another one was faster
+                os.link(file.name, path)
+    auth = path.read_text().strip()
+    if ":" not in auth:
+        raise SettingsError(f"{path} is to hold user:password for Flower, and does not: mend it, or delete it")
+    return auth
 
 
 def main() -> int:
