@@ -207,7 +207,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         runtime.prepare()
     signals.worker_process_init.connect(lambda **_: runtime.prepare(), weak=False)  # sent in prefork children
     signals.worker_process_shutdown.connect(lambda **_: runtime.close(), weak=False)
-    telemetry.start()
+    telemetry.busy.connect()
+    if worker.pool == "beat":
+        telemetry.start()
+    signals.worker_ready.connect(lambda **_: telemetry.start(), weak=False)
     presence.start()
     try:
         return run_beat(app, settings, presence) if worker.pool == "beat" else run_worker(app, worker, presence, core)

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 #: Measurements between two looks for new processes, which read all of the host's.
 LOOK_EVERY = 5
+#: Seconds without a word of the driver, which may hang, after which nothing is said of the GPUs.
+STALE_S = 30.0
 
 _DOUBLES = struct.Struct("dd")
 
@@ -92,12 +94,13 @@ class Telemetry:
         self._nvml = nvml or Nvml(worker.devices)
         self._tree = Tree()
         self._gpus: tuple[Gpu, ...] = ()
+        self._gpus_at = time.monotonic()
         self.busy = BusyClock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     def start(self) -> None:
-        self.busy.connect()
+        """Not before a prefork child has been forked: the driver must not be in use meanwhile."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -111,12 +114,13 @@ class Telemetry:
             memory_mb=self._tree.memory_mb,
             cpu_s=round(self._tree.cpu_s, 2),
             busy_s=round(self.busy.read(), 3),
-            gpus=self._gpus,
+            gpus=self._gpus if time.monotonic() - self._gpus_at < STALE_S else (),
         )
 
     def measure(self) -> None:
         self._tree.read()
         self._gpus = self._nvml.read()
+        self._gpus_at = time.monotonic()
 
     def _run(self) -> None:
         while True:

@@ -12,6 +12,7 @@ from celery import signals
 from tasks.registry import Gpu, Worker
 from tests import fake_pynvml
 from tests.programs import wait_until
+from workers import telemetry
 from workers.nvml import Nvml
 from workers.telemetry import LOOK_EVERY, BusyClock, Telemetry, Tree
 
@@ -103,18 +104,27 @@ def test_memory_and_cpu_are_of_all_processes_below_and_cpu_outlives_them() -> No
     assert tree.memory_mb < alone_mb + 50
 
 
+def test_of_gpus_whose_driver_hangs_nothing_is_said_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Telemetry(WORKER, 0.01, Nvml(WORKER.devices, fake_pynvml))
+    told.measure()
+    assert len(told.upon(WORKER).gpus) == 3
+    monkeypatch.setattr(telemetry, "STALE_S", 0.0)
+    assert told.upon(WORKER).gpus == ()
+
+
 def test_the_figures_are_added_to_the_workers_record() -> None:
     before = signals.task_prerun.receivers.copy(), signals.task_postrun.receivers.copy()
-    telemetry = Telemetry(WORKER, 0.01, Nvml(WORKER.devices, fake_pynvml))
+    told_by = Telemetry(WORKER, 0.01, Nvml(WORKER.devices, fake_pynvml))
     try:
-        telemetry.start()
-        wait_until(lambda: telemetry.upon(WORKER).gpus, "the first measurement")
+        told_by.busy.connect()
+        told_by.start()
+        wait_until(lambda: told_by.upon(WORKER).gpus, "the first measurement")
         signals.task_prerun.send(sender=None)
-        wait_until(lambda: telemetry.upon(WORKER).busy_s > 0, "a task runs")
+        wait_until(lambda: told_by.upon(WORKER).busy_s > 0, "a task runs")
         signals.task_postrun.send(sender=None)
-        told = telemetry.upon(WORKER)
+        told = told_by.upon(WORKER)
         assert (told.memory_mb > 0, told.cpu_s > 0, len(told.gpus), told.name) == (True, True, 3, "gpu.a.0")
     finally:
-        telemetry.stop()
-        telemetry._thread.join(10)
+        told_by.stop()
+        told_by._thread.join(10)
         signals.task_prerun.receivers[:], signals.task_postrun.receivers[:] = before
