@@ -23,6 +23,7 @@ _FORMAT = "%(asctime)s %(levelname)-7s {process} %(name)s: %(message)s%(about)s"
 
 #: A token in a URL's query, as far as it goes.
 _TOKEN = re.compile(r"(?<![A-Za-z0-9_])token=[^&\s'\"]+")
+HIDDEN = "token=***"
 #: Jobs named in one line at most: a batch may hold hundreds.
 MOST_JOBS = 3
 
@@ -59,7 +60,7 @@ class WithoutTokens(logging.Formatter):
     """gunicorn writes the whole URL of a request that fails, and a trainer's may hold its token."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return _TOKEN.sub("token=***", super().format(record))
+        return _TOKEN.sub(HIDDEN, super().format(record))
 
 
 class AsJson(logging.Formatter):
@@ -76,13 +77,13 @@ class AsJson(logging.Formatter):
             "level": record.levelname,
             "process": self._process,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _TOKEN.sub(HIDDEN, record.getMessage()),
         }
         if job := getattr(record, "job", ""):
             line["job"] = job
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return _TOKEN.sub("token=***", json.dumps(line, ensure_ascii=False))
+            line["exception"] = _TOKEN.sub(HIDDEN, self.formatException(record.exc_info))
+        return json.dumps(line, ensure_ascii=False)
 
 
 class WithoutTraceback(logging.Filter):

@@ -14,6 +14,8 @@ log = logging.getLogger(__name__)
 
 #: Lines written at a time; of more there is only the number. Trainers make thousands of jobs a second.
 MOST_LINES = 100
+#: What is written before all else where there is more.
+TROUBLE = ("recovered", "failed")
 
 
 class Chronicle:
@@ -24,13 +26,14 @@ class Chronicle:
         pipeline = self._state.pipeline(transaction=True)
         pipeline.lrange(keys.happened(), 0, -1)
         pipeline.delete(keys.happened())
-        entries, _ = pipeline.execute()
-        for entry in entries[:MOST_LINES]:
-            job, event, kind, *fields = entry.split("|")
+        entries = [entry.split("|") for entry in pipeline.execute()[0]]
+        if len(entries) > MOST_LINES:
+            entries.sort(key=lambda entry: entry[1] not in TROUBLE)
+        for job, event, kind, *fields in entries[:MOST_LINES]:
             with bound([job]):
                 log.log(logging.WARNING if event == "recovered" else logging.INFO, "%s", _line(event, kind, fields))
         if len(entries) > MOST_LINES:
-            log.info("and %d more events of jobs", len(entries) - MOST_LINES)
+            log.info("and %d events of jobs more, at least", len(entries) - MOST_LINES)
 
 
 def _line(event: str, kind: str, fields: list[str]) -> str:

@@ -74,7 +74,16 @@ def test_a_flood_of_jobs_does_not_flood_the_log(fleet: Fleet, lines: list[tuple[
         fleet.submit({"x": x})
     fleet.tick()
     assert sum(" came: " in message for _, message in lines) == MOST_LINES
-    assert ("", "and 20 more events of jobs") in lines
+    assert ("", "and 20 events of jobs more, at least") in lines
+
+
+def test_of_many_events_those_that_are_trouble_are_written(
+    fleet: Fleet, state: Any, lines: list[tuple[str, str]]
+) -> None:
+    state.rpush(keys.happened(), *(f"j{n}|queued|simulated|total|1|priority|bulk" for n in range(MOST_LINES)))
+    state.rpush(keys.happened(), "lost|recovered|simulated|items|3")
+    fleet.tick()
+    assert of("lost", lines) == ["3 items of a simulated job wait again: their process is gone"]
 
 
 def test_where_nobody_writes_them_down_notes_do_not_pile_up(fleet: Fleet, state: Any) -> None:

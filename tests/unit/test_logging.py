@@ -61,7 +61,7 @@ with bound(jobs):
     try:
         1 / 0
     except ZeroDivisionError:
-        log.exception("POST /rm?token=s3cret&x=1 is wrong")
+        log.exception('POST "/rm?token=s3cret&x=1" is wrong, "/rm?token=s3cret" too')
 log.info("over")
 """
 
@@ -82,7 +82,7 @@ def test_every_line_names_the_jobs_it_is_about_in_threads_and_coroutines_too() -
         "a call of j1 [job j1]",
         "all calls [job j0,j1]",
         "a large batch [job k0,k1,k2 and 2 more]",
-        "POST /rm?token=***&x=1 is wrong [job j0,j1]",
+        'POST "/rm?token=***&x=1" is wrong, "/rm?token=***" too [job j0,j1]',
         "over",
     ]
 
@@ -94,6 +94,6 @@ def test_as_json_each_line_is_an_object_with_the_same() -> None:
     ]  # fmt: skip
     assert {(line["process"], line["logger"]) for line in lines} == {("api.node1.0", "tasks.jobs.run")}
     wrong = lines[-2]
-    assert (wrong["level"], wrong["message"]) == ("ERROR", "POST /rm?token=***&x=1 is wrong")
+    assert (wrong["level"], wrong["message"]) == ("ERROR", 'POST "/rm?token=***&x=1" is wrong, "/rm?token=***" too')
     assert "ZeroDivisionError" in wrong["exception"]
     assert all(line["time"].endswith("Z") for line in lines)
