@@ -4,7 +4,7 @@ export function h(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (value === false || value === null || value === undefined) continue;
-    if (name === "width") node.style.width = value; // by the object model: the page's policy allows no style attributes
+    if (name === "width") node.style.width = value; // by the object model, as no policy forbids
     else node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...present(children));

@@ -6,12 +6,27 @@ import { empty, table, tile } from "./parts.js";
 import { Rollout } from "./rollout.js";
 import { brief, figure, percent, plural, span } from "./words.js";
 
+//: Items of a job of which the server reads all to tell what is shown here; of more, it is left to whoever asks for it.
+const MOST_READ = 10_000;
+
 let rollout = null;
+let isAsking = false;
 
 /** Whether a rollout is held, which its job does not say. */
 export const isHeld = () => rollout?.isHeld ?? false;
 
+/** Asks again only after it was answered: what is asked for may be every item. */
 export async function special(job) {
+  if (isAsking) return;
+  isAsking = true;
+  try {
+    await showSpecial(job);
+  } finally {
+    isAsking = false;
+  }
+}
+
+async function showSpecial(job) {
   const place = byId("special");
   if (job.kind === "rollout") {
     rollout ??= new Rollout(job.id);
@@ -31,6 +46,7 @@ export async function special(job) {
 }
 
 async function agreement(job) {
+  if (job.total > MOST_READ) return empty(`Of ${brief(job.total)} items it is told when asked for: GET /v1/jobs/${job.id}/calibration`);
   let told;
   try {
     told = await ask(`/v1/jobs/${job.id}/calibration`);
@@ -47,6 +63,7 @@ async function agreement(job) {
 }
 
 async function statistics(job) {
+  if (job.total > MOST_READ) return empty(`Of ${brief(job.total)} rows they are told when asked for: GET /v1/jobs/${job.id}/statistics`);
   const { workers, total } = await ask(`/v1/jobs/${job.id}/statistics`).catch(() => ({ workers: [], total: null }));
   if (!total) return empty("There are no statistics of this job.");
   const rows = [...workers, { worker: "all", ...total }];
