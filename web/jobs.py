@@ -1,11 +1,9 @@
 """Jobs: submit, list, look, cancel, retry, pause and resume."""
 
-import re
-
 from flask import Blueprint, Response
 
 from tasks.errors import UnknownJob
-from tasks.jobs.model import Job
+from tasks.jobs.model import JOB_ID, Job
 from web import submission
 from web.answers import MOST_ROWS, answer, encode, job_view, rows, with_rows
 from web.description import described, read_query
@@ -14,8 +12,6 @@ from web.services import services
 from web.waiting import wait
 
 blueprint = Blueprint("jobs", __name__, url_prefix="/v1/jobs")
-
-JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def find(job_id: str) -> Job:

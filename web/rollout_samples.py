@@ -8,10 +8,10 @@ from uuid import uuid4
 from flask import Blueprint, Response
 
 from tasks.errors import UnknownJob
+from tasks.jobs.model import JOB_ID
 from tasks.rollouts.queue import Batch, SampleQueue, Wish, bundles_of
 from web.answers import answer, encode
 from web.description import described, read_query
-from web.jobs import JOB_ID
 from web.json_bodies import read_json
 from web.refusal import Refused, broken
 from web.rollout_schemas import BatchAnswer, PutAnswer, PutQuery, PutRequest, SampleBatch, SamplesQuery

@@ -1,13 +1,10 @@
 """A span for every request, where traces are asked for. It ends when the answer begins, as requests do for metrics."""
 
-import re
-
 from flask import Flask, Response, request
 
+from tasks.jobs.model import JOB_ID
 from tasks.tracing import NO_SPAN, Tracer, current, make_current
-
-JOB_ID = re.compile(r"[0-9a-f]{32}")
-METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
+from web.traffic import METHODS
 
 
 def init_app(app: Flask, tracer: Tracer) -> None:

@@ -1,5 +1,6 @@
 """What a job is: the request as it comes in, the job as it is read back, and the outcome of an item."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -14,6 +15,7 @@ JobState = Literal["queued", "running", "finishing", "reopening", "done", "faile
 ACTIVE: tuple[JobState, ...] = ("queued", "running", "finishing", "reopening")
 Status = Literal["ok", "failed", "timed_out", "cancelled"]
 CacheMode = Literal["use", "refresh", "off"]
+JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class Fill(BaseModel):

@@ -36,7 +36,7 @@ class Stand:
         profiles.write_text(PROFILES.format(url=api.url, header=HEADER))
         told = {"ASSAY_TRACES_URL": traces_url, "ASSAY_PROFILES_FILE": str(profiles), "THE_KEY": KEY}
         self.system, self.status = system, 0
-        self.workers = system.launch("api", **told)
+        self.workers = system.launch("api", ASSAY_API_WORKERS_MAX="1", **told)
         self.cpu = system.launch("cpu", **told)
         self.web = Served(run, system.state.url, ASSAY_CACHE_URL=system.cache.url, **told)
         system.wait_for_workers(2)

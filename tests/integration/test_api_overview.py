@@ -122,7 +122,10 @@ def events(api: Api) -> Iterator[tuple[str, dict[str, Any]]]:
     stream.close()
 
 
-def test_a_stream_tells_a_snapshot_after_the_other_and_ends_in_time(fleet: Fleet) -> None:
+def test_a_stream_tells_a_snapshot_after_the_other_and_ends_in_time(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FRESH_S", 0.1)
     fleet.settings = fleet.settings.model_copy(update={"max_wait_s": 2.0})
     api = Api(fleet)
     told = list(events(api))
