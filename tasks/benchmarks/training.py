@@ -172,14 +172,13 @@ class Trainer:
     def _step(self, rollout: str, last: str, tally: _Tally) -> str:
         """One batch, trained on; returns its name."""
         asked = time.monotonic()
-        batch = self._get(rollout, last)
+        batch = self._get(rollout, last, tally)
         tally.waited_s += time.monotonic() - asked
         tally.samples += batch.samples
         tally.ages += [self._version - part.oldest for part in batch.parts for _ in range(part.count)]
         room = self._configuration.max_queue_size
         tally.filled += [(batch.queued + batch.samples) / room, batch.queued / room]
         tally.steps += 1
-        tally.dropped += batch.dropped
         time.sleep(self._training.train_s / self._configuration.trainer_devices)
         self._stand.say(
             f"step at version {self._version}: {batch.samples} samples, age {fmean(tally.ages[-batch.samples :]):.2f}, "
@@ -189,11 +188,12 @@ class Trainer:
             self._sync(tally)
         return batch.id
 
-    def _get(self, rollout: str, last: str) -> Batch:
+    def _get(self, rollout: str, last: str, tally: _Tally) -> Batch:
         until, size = time.monotonic() + MOST_S, self._configuration.train_batch_size
         while True:
             wish = Wish(samples=size, version=self._version, consumer="trainer", acknowledge=last)
             batch = self._stand.rollouts.get(rollout, wish)
+            tally.dropped += batch.dropped  # told once, also where there is no batch yet
             if batch.id:
                 return batch
             self._wait(until, "no batch came")

@@ -29,6 +29,8 @@ from tasks.benchmarks.syncs import Syncs
 from tasks.benchmarks.training import MINIMAL, Trainer, Training
 from tasks.errors import Conflict, NoLongerWanted, RedisUnavailable, StoredFileMissing
 from tasks.rollouts.model import RolloutSpec
+from tasks.rollouts.queue import bundles_of
+from tasks.rollouts.rollouts import Rollouts
 from tasks.rollouts.simulation import Simulation
 from tests import tiny_models
 from tests.fleet import Fleet, Hand
@@ -266,6 +268,33 @@ def test_a_training_run_takes_samples_no_staler_than_it_may(
     assert measured.engine == "simulated generation and training"
     assert figures["samples_s"] == pytest.approx(4 * figures["steps_s"])
     assert 0 <= figures["queue_utilisation"] <= 1
+
+
+class Hook:
+    """Does something whenever a trainer waits: with the one rollout there is."""
+
+    def __init__(self, lab: Lab, act: Callable[[str], None]) -> None:
+        self._core, self._act = lab.fleet.core, act
+
+    def __call__(self) -> bool:
+        (rollout,) = self._core.state.smembers(keys.rollouts())
+        self._act(str(rollout))
+        return False
+
+
+def test_every_sample_that_was_too_stale_is_counted(lab: Lab) -> None:
+    lab.fleet.hire()  # it generates nothing: samples come from here
+    queue = Rollouts(lab.fleet.core, lab.fleet.celery).queue
+    samples = iter([(6, 0), (4, 1)])  # two of version 0 are left when version 1 is trained on
+
+    def put(rollout: str) -> None:
+        number, version = next(samples)
+        assert queue.put(rollout, bundles_of(["x"] * number, version, {}, is_group=False), f"put {version}")[0]
+
+    usual = Training(configuration=MINIMAL, warm_up=0, train_s=0)
+    training = usual.changed(total_training_steps=2, rollout_devices=1, staleness_threshold=0)
+    measured = Trainer(Stand(lab.fleet.core, "a" * 32, Hook(lab, put)), training).run()
+    assert measured.figures["dropped_samples"] == 2
 
 
 def test_a_sync_that_nobody_waits_for_is_timed_until_its_devices_have_it(lab: Lab) -> None:
