@@ -140,7 +140,7 @@ class Trainer:
             for _ in range(self._training.warm_up):
                 last = self._step(rollout, last, _Tally(syncs))
             self._end(syncs)
-            syncs.seconds.clear()
+            syncs.forget()
             with self._stand.observed(devices) as observation:
                 tally = _Tally(syncs)
                 for step in range(self._configuration.total_training_steps):
@@ -149,6 +149,8 @@ class Trainer:
                         self._pause(rollout, tally)
                 seconds = time.monotonic() - tally.began
             self._end(syncs)
+            if syncs.replaced:
+                self._stand.say(f"{syncs.replaced} versions were replaced before all devices had them")
             self._stand.rollouts.acknowledge(rollout, last)
         figures = self._figures(tally, seconds) | observation.figures()
         return Measured(figures, self._training.engine, self._stand.log, seconds, observation.disturbed)
@@ -231,10 +233,12 @@ class Trainer:
         began = time.monotonic()
         before = rollouts.statistics(rollout)["total_generated_samples"]
         rollouts.hold(rollout, False)
-        # What the queue holds may be all there is room for: then there is nothing to wait for.
-        while time.monotonic() - began < 2 * self._training.generate_s + 1:
-            if rollouts.statistics(rollout)["total_generated_samples"] > before:
+        while True:
+            told = rollouts.statistics(rollout)
+            if told["total_generated_samples"] > before:
                 tally.resumes_s.append(time.monotonic() - began)
+                return
+            if not told["samples_under_way"]:  # the queue is as full as it may be: there is nothing to wait for
                 return
             self._wait(began + MOST_S, "generation does not go on")
 

@@ -297,6 +297,22 @@ def test_every_sample_that_was_too_stale_is_counted(lab: Lab) -> None:
     assert measured.figures["dropped_samples"] == 2
 
 
+def test_generation_that_resumes_slowly_is_timed_to_its_end(lab: Lab) -> None:
+    hand, resumed = lab.fleet.hire(), 0.0
+
+    def work(rollout: str) -> None:
+        nonlocal resumed
+        if int(lab.fleet.core.state.hget(keys.rollout(rollout), "resumes") or 0):
+            resumed = resumed or time.monotonic()
+        if time.monotonic() - resumed > 1.2:
+            hand.work()
+
+    usual = Training(configuration=MINIMAL, warm_up=0, train_s=0, generate_s=0, reward_s=0, pauses=True)
+    training = usual.changed(total_training_steps=4, rollout_devices=1)
+    measured = Trainer(Stand(lab.fleet.core, "a" * 32, Hook(lab, work)), training).run()
+    assert measured.figures["resume_s"] > 1.2
+
+
 def test_a_sync_that_nobody_waits_for_is_timed_until_its_devices_have_it(lab: Lab) -> None:
     core, device = lab.fleet.core, lab.fleet.hire().queue
     tiny_models.write(core.settings.models_dir / "tiny")
@@ -309,8 +325,13 @@ def test_a_sync_that_nobody_waits_for_is_timed_until_its_devices_have_it(lab: La
         versions.confirm(rollout, device, versions.current(rollout), 0.1)
         assert (syncs.is_over(), syncs.seconds) == (True, [versions.status(rollout).sync_s])
         syncs.announce(2, "file:///weights", "")
+        syncs.announce(3, "file:///weights", "")
+        assert (len(syncs.seconds), syncs.replaced) == (1, 1), "what was replaced has no time"
+        versions.confirm(rollout, device, versions.current(rollout), 0.1)
+        assert (syncs.is_over(), syncs.seconds[1:]) == (True, [versions.status(rollout).sync_s])
+        syncs.announce(4, "file:///weights", "")
         versions.fail(rollout, device, versions.current(rollout), "it is full")
-        with pytest.raises(MeasurementFailed, match=r"Version 2 was taken back: gpu\.node1\.0: it is full"):
+        with pytest.raises(MeasurementFailed, match=r"Version 4 was taken back: gpu\.node1\.0: it is full"):
             syncs.is_over()
 
 
