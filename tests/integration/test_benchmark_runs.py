@@ -28,6 +28,7 @@ from tasks.benchmarks.stand import MeasurementFailed, Stand
 from tasks.benchmarks.syncs import Syncs
 from tasks.benchmarks.training import MINIMAL, Trainer, Training
 from tasks.errors import Conflict, NoLongerWanted, RedisUnavailable, StoredFileMissing
+from tasks.jobs.model import JobRequest
 from tasks.rollouts.model import RolloutSpec
 from tasks.rollouts.queue import bundles_of
 from tasks.rollouts.rollouts import Rollouts
@@ -442,9 +443,22 @@ def test_a_figure_is_compared_with_its_own_last_runs_however_many_others_there_w
 
 def test_a_report_told_twice_counts_once(fleet: Fleet) -> None:
     figures = Figures(fleet.core.state)
-    for _ in range(2):
-        figures.add("a" * 32, "quick", 1.0, [WORSE])
-    assert figures.earlier(WORSE.figure, WORSE.basis, "b" * 32, 2.0) == [1.0]
+    figures.add("c" * 32, "quick", 1.7, [replace(WORSE, value=3.0)])
+    for value in (1.0, 1.0, 2.0):
+        figures.add("a" * 32, "quick", 1.7, [replace(WORSE, value=value)])
+    assert sorted(figures.earlier(WORSE.figure, WORSE.basis, "b" * 32, 2.0)) == [2.0, 3.0]
+
+
+def test_a_benchmarks_job_is_not_retried(lab: Lab, api: Api) -> None:
+    lab.hire("benchmark")
+    item: dict[str, Any] = {"id": "gone/x/0", "scenario": "gone", "case": "x", "repetition": 0, "parameters": {}}
+    run = Run("a" * 32, "quick", "request", "queued", lab.runs.history.now())
+    lab.runs.history.add(run)
+    job = lab.fleet.core.door.submit(JobRequest(kind="benchmark", items=[item], spec={"run": run.id, "name": "quick"}))
+    wait_until(lambda: not lab.fleet.job(job).is_active, "its job is over")
+    reply = api.client.post(f"/v1/jobs/{job}/retry")
+    assert is_problem(reply, 409)
+    assert "Run the benchmark again instead." in reply.json["detail"]
 
 
 def test_runs_that_were_skipped_push_nothing_out(lab: Lab) -> None:
