@@ -11,6 +11,7 @@ from redis.exceptions import LockError
 
 from config import keys
 from config.profiles import Profiles
+from config.schedule import due_at
 from tasks.benchmarks.catalogue import find, plan
 from tasks.benchmarks.figures import Figures
 from tasks.benchmarks.history import ENDED, History, Run, RunState
@@ -62,15 +63,13 @@ class Runs:
     def schedule(self, name: str, slot: str, options: RunOptions) -> Run:
         """Run what is due at this time, once however often it is said; or note why not."""
         benchmark = find(name)
-        run = Run(_id_of(name, slot), benchmark.name, "schedule", "queued", self.history.now())
+        run = Run(_id_of(name, slot), benchmark.name, "schedule", "queued", self.history.now(), due_at(slot))
         with self._alone():
             known = self.history.get(run.id)
             if known and (known.job or known.state in ENDED):
                 return known
             if note := self._reason_to_skip(run.id):
-                note = f"Due at {slot}, and skipped: {note}"
-                skipped = replace(known or run, state="skipped", note=note, ended_at=run.created_at)
-                return self.history.change(skipped) if not self.history.add(skipped) else skipped
+                return self.history.skip(known or run, f"Due at {slot}, and skipped: {note}")
             self._forget_old()
             self.history.add(run)
             return self._submit(known or run, options)
@@ -170,7 +169,8 @@ class Runs:
         return int(self._core.state.bitcount(keys.job_passed(run.job, MEASURE, "0")))
 
     def _settled(self, run: Run) -> Run:
-        """A run whose job is over, or gone, without a report has ended as that did."""
+        """A run whose job is over, or gone, without a report has ended as that did; one that nobody begins ends, too:
+        until then no other is started."""
         if run.state in ENDED:
             return run
         if not run.job:  # whoever started it was cut off; a little later it counts as failed
@@ -181,6 +181,10 @@ class Runs:
         except UnknownJob:
             return self._end(run, "failed", "Its job is gone, and it left no report.")
         if job.state in ACTIVE:
+            if not job.started_at and run.is_late(self.history.now()):
+                ended = self.history.give_up(run)
+                self._core.cancel(run.job)
+                return ended
             return replace(run, state="running" if job.started_at else "queued", started_at=job.started_at)
         if job.state == "cancelled":
             return self._end(run, "cancelled", "Its job was cancelled.")

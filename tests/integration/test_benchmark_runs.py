@@ -17,11 +17,12 @@ from redis import Redis
 
 from config import keys
 from config.profiles import load_profiles
+from config.schedule import SLOT
 from config.settings import Settings
 from tasks.app import create_celery
 from tasks.benchmarks.bench import Bench
 from tasks.benchmarks.figures import FigureOfRun, Figures
-from tasks.benchmarks.history import MOST_RUNS, History, Run
+from tasks.benchmarks.history import MOST_RUNS, UNBEGUN, History, Run
 from tasks.benchmarks.model import BenchmarkItem, RunOptions
 from tasks.benchmarks.runs import Runs
 from tasks.benchmarks.stand import MeasurementFailed, Stand
@@ -391,6 +392,42 @@ def _deliver(fleet: Fleet, hand: Hand, arguments: dict[str, Any]) -> None:
     app.tasks["assay.benchmark"](**arguments)
 
 
+def slot(seconds_ago: float) -> str:
+    return time.strftime(SLOT, time.gmtime(time.time() - seconds_ago))
+
+
+def test_what_is_due_and_not_begun_within_the_hour_is_skipped(lab: Lab) -> None:
+    due, late = slot(3000), slot(3700)
+    waits = lab.runs.schedule("rule_scoring", due, ONCE)
+    assert lab.runs.get(waits.id).state == "queued"
+    lab.fleet.core.cancel(waits.job)
+    run = lab.runs.schedule("rule_scoring", late, ONCE)
+    ended = lab.runs.get(run.id)
+    assert (ended.state, ended.note) == ("skipped", f"Due at {late}, and skipped: {UNBEGUN}")
+    assert lab.fleet.job(run.job).state == "cancelled"
+    assert [each.state for each in lab.runs.newest(10)] == ["skipped", "cancelled"]
+    assert lab.runs.schedule("rule_scoring", slot(0), ONCE).state == "queued", "it is in nobody's way"
+
+
+def test_a_requested_run_that_nobody_begins_within_the_hour_fails_with_the_reason(lab: Lab) -> None:
+    run = lab.runs.start("rule_scoring", ONCE)
+    lab.runs.history.change(run, created_at=run.created_at - 3700)
+    ended = lab.runs.get(run.id)
+    assert (ended.state, ended.note) == ("failed", f"It was given up: {UNBEGUN}")
+    assert lab.fleet.job(run.job).state == "cancelled"
+    lab.runs.start("rule_scoring", ONCE)
+
+
+def test_whoever_measures_again_begins_nothing_that_was_due_hours_ago(lab: Lab) -> None:
+    run = lab.runs.schedule("rule_scoring", slot(7200), ONCE)
+    lab.hire("cpu")
+    lab.hire("benchmark")
+    wait_until(lambda: lab.fleet.job(run.job).state == "cancelled", "its job is ended")
+    ended = lab.runs.get(run.id)
+    assert (ended.state, UNBEGUN in ended.note, ended.folder) == ("skipped", True, "")
+    assert lab.fleet.core.state.zcard(keys.jobs()) == 1, "nothing was measured"
+
+
 def test_a_benchmark_that_is_due_while_users_work_runs_is_skipped_with_a_note(lab: Lab) -> None:
     lab.fleet.submit({"x": 1})
     run = lab.runs.schedule("rule_scoring", "2026-11-18T03:00Z", ONCE)
@@ -464,7 +501,7 @@ def test_a_benchmarks_job_is_not_retried(lab: Lab, api: Api) -> None:
 def test_runs_that_were_skipped_push_nothing_out(lab: Lab) -> None:
     running = lab.runs.start("rule_scoring", ONCE)
     for minute in range(150):
-        assert lab.runs.schedule("quick", f"minute {minute}", ONCE).state == "skipped"
+        assert lab.runs.schedule("quick", slot(60 * minute), ONCE).state == "skipped"
     assert lab.runs.active() == lab.runs.get(running.id)
     with pytest.raises(Conflict):
         lab.runs.start("quick", ONCE)
