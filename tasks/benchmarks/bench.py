@@ -58,7 +58,7 @@ class Bench:
         now = history.now()
         run = history.get(spec.run) or Run(spec.run, spec.name, spec.trigger, "running", now, total=len(outcomes))
         version = str(cast(dict[str, object], core.state.info("server"))["redis_version"])
-        machine = describe(core.registry.workers(), version)
+        machine = describe(spec.slots, version, spec.gpus)
         cases = summarize(
             outcomes,
             machine.basis,

@@ -46,6 +46,8 @@ class BenchmarkSpec(BaseModel):
     trigger: Trigger = "request"
     options: RunOptions = RunOptions()
     left_out: tuple[str, ...] = Field((), description="Scenarios that this system cannot run, with the reason.")
+    slots: tuple[str, ...] = Field((), description="Queues of the device slots that were there when it was asked for.")
+    gpus: tuple[str, ...] = Field((), description="Their GPUs, each once, by its product.")
 
 
 class BenchmarkItem(BaseModel):

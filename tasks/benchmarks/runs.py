@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from uuid import uuid4
@@ -16,6 +16,7 @@ from tasks.benchmarks.catalogue import find, plan
 from tasks.benchmarks.figures import Figures
 from tasks.benchmarks.history import ENDED, History, Run, RunState
 from tasks.benchmarks.kind import MEASURE, Benchmark
+from tasks.benchmarks.machine import gpus_of
 from tasks.benchmarks.model import BenchmarkSpec, RunOptions
 from tasks.benchmarks.report import folder_path
 from tasks.benchmarks.scenario import Place
@@ -26,6 +27,7 @@ from tasks.jobs.core import JobCore
 from tasks.jobs.dispatch import with_policy_servers
 from tasks.jobs.listing import Jobs
 from tasks.jobs.model import ACTIVE, JobRequest
+from tasks.registry import Worker
 
 log = logging.getLogger(__name__)
 
@@ -105,12 +107,15 @@ class Runs:
                 lock.release()
 
     def _submit(self, run: Run, options: RunOptions) -> Run:
-        made = plan(find(run.name), self.place(), options)
+        workers = self._core.registry.workers()
+        devices = [worker for worker in workers if worker.pool == "device" and worker.state != "stopping"]
+        made = plan(find(run.name), self._place(devices), options)
         if not made.items:
             note = "Nothing of it can be measured here: " + "; ".join(made.left_out)
             return self.history.change(run, state="failed", note=note, ended_at=self.history.now())
         spec = BenchmarkSpec(
-            run=run.id, name=run.name, trigger=run.trigger, options=options, left_out=made.left_out
+            run=run.id, name=run.name, trigger=run.trigger, options=options, left_out=made.left_out,
+            slots=tuple(device.queues[0] for device in devices), gpus=gpus_of(devices),
         )  # fmt: skip
         request = JobRequest(
             kind=Benchmark.name, items=[item.model_dump(mode="json") for item in made.items],
@@ -120,16 +125,14 @@ class Runs:
         job = self._core.door.submit(request, f"benchmark:{run.id}")
         return self.history.change(run, job=job, total=len(made.items))
 
-    def place(self) -> Place:
-        core = self._core
-        workers = [worker for worker in core.registry.workers() if worker.state != "stopping"]
-        served = [each for each in with_policy_servers(workers) if any(server.connected for server in each.policies)]
+    def _place(self, devices: Sequence[Worker]) -> Place:
+        served = [each for each in with_policy_servers(devices) if any(server.connected for server in each.policies)]
         return Place(
-            slots=sum(worker.pool == "device" for worker in workers),
+            slots=len(devices),
             policy_servers=len(served),
             models=tuple(self._models.names()),
             profiles=tuple(profile.name for profile in self._profiles),
-            policy_is_real=not core.settings.uses_development_policy,
+            policy_is_real=not self._core.settings.uses_development_policy,
         )
 
     def _reason_to_skip(self, run: str) -> str:

@@ -147,6 +147,21 @@ def test_figures_of_another_machine_or_with_other_parameters_are_not_compared(la
     assert lab.measure().regressions == 0
 
 
+def test_a_run_is_compared_by_the_devices_it_was_planned_for(lab: Lab) -> None:
+    lab.hire("cpu")
+    lab.hire("benchmark")
+    device = lab.fleet.hire()
+    bases = set()
+    for is_away in (False, True):  # when the report is written
+        lab.fleet.core.registry.announce(device.worker)  # it has no heartbeat
+        run = lab.runs.start("rule_scoring", ONCE)
+        if is_away:
+            device.leave()
+        wait_until(lambda run=run: lab.runs.get(run.id).state == "done", "it is done", 100)  # type: ignore[misc]
+        bases.add(lab.figure(run, NAME).basis)
+    assert len(bases) == 1
+
+
 def test_a_run_shows_how_far_it_is(lab: Lab) -> None:
     run = lab.runs.start("rule_scoring", ONCE)
     assert (lab.runs.get(run.id).state, lab.runs.done(run)) == ("queued", 0)
