@@ -12,6 +12,10 @@ set -euo pipefail
 cd "$(dirname "$0")"
 : "${NUM_GPUS:=4}"
 . examples/run_variables.sh
+for name in STEPS TRAIN_S; do
+  [ -z "${!name:-}" ] || refuse "$name=${!name} means nothing here: a benchmark's steps and their seconds are its own, so that runs can be compared. \
+Leave it out; BENCHMARK=quick has few steps, full many."
+done
 
 model=()
 case "${ENGINE:-real}" in

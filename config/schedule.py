@@ -10,6 +10,8 @@ from celery.schedules import ParseException, crontab
 
 #: Seconds after which what is due is not begun any more: it would run in the middle of somebody's day.
 LATE_S = 3600
+#: How the time that something is due at is written.
+SLOT = "%Y-%m-%dT%H:%MZ"
 
 _DAY = timedelta(days=1)
 #: Days after which a 29 February has been on every weekday, 2100 left out: a crontab that is due on none never is.
@@ -28,7 +30,7 @@ class Scheduled:
 
     def slot(self) -> str:
         """The time it was due at last, by this host's clock: the same for every beat that finds it due."""
-        return f"{self._due(datetime.now(UTC), -1):%Y-%m-%dT%H:%MZ}"
+        return f"{self._due(datetime.now(UTC), -1):{SLOT}}"
 
     def next_at(self, now: float) -> float:
         """When it is due next, in seconds since 1970."""
@@ -61,6 +63,11 @@ class Scheduled:
             "kwargs": {"name": self.name, "slot": BeatLazyFunc(Scheduled.slot, self)},
             "options": {"queue": queue, "priority": priority, "expires": LATE_S},
         }
+
+
+def due_at(slot: str) -> float:
+    """The time of a slot, in seconds since 1970."""
+    return datetime.strptime(slot, SLOT).replace(tzinfo=UTC).timestamp()
 
 
 def parse_schedule(text: str) -> list[Scheduled]:

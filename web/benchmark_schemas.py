@@ -1,9 +1,8 @@
 """What goes over the wire of benchmarks."""
 
-from typing import Literal
-
 from pydantic import Field
 
+from tasks.benchmarks.history import RunState
 from tasks.benchmarks.model import Better, Trigger
 from web.schemas import Wire
 
@@ -11,7 +10,7 @@ from web.schemas import Wire
 class RunView(Wire):
     id: str
     name: str = Field(description="The set, or the single scenario.")
-    state: Literal["queued", "running", "done", "failed", "cancelled", "skipped"]
+    state: RunState
     note: str = Field(description="Why it was skipped, or failed.")
     trigger: Trigger
     created_at: float

@@ -1,7 +1,6 @@
 """Benchmarks: what can be run, running one now, the history of every figure, and the reports."""
 
 import mimetypes
-import re
 from dataclasses import asdict
 from typing import Any
 
@@ -11,7 +10,7 @@ from config.schedule import parse_schedule
 from tasks.benchmarks.catalogue import BENCHMARKS
 from tasks.benchmarks.figures import SHOWN, FigureOfRun
 from tasks.benchmarks.history import MOST_RUNS, Run
-from tasks.benchmarks.model import RunOptions
+from tasks.benchmarks.model import RUN_ID, RunOptions
 from tasks.benchmarks.report import file_path
 from tasks.errors import StoredFileMissing, UnknownBenchmark
 from web.answers import answer
@@ -22,8 +21,6 @@ from web.refusal import Refused
 from web.services import services
 
 blueprint = Blueprint("benchmarks", __name__, url_prefix="/v1/benchmarks")
-
-RUN_ID = re.compile(r"[0-9a-f]{32}")
 
 
 @blueprint.get("")

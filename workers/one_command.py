@@ -8,12 +8,12 @@ cancelled.
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from config.logging import configure_logging
@@ -26,7 +26,7 @@ from tasks.jobs.listing import Jobs
 from tasks.registry import Worker
 from workers import up
 from workers.devices import take_inventory
-from workers.embedded_redis import RedisServerMissing, free_port
+from workers.embedded_redis import RedisServerMissing, free_ports, is_free
 from workers.requested_slots import requested_slots
 from workers.supervision import EXIT_MISCONFIGURED, Supervisor
 
@@ -66,7 +66,7 @@ class OneCommand:
         try:
             self._log.write_bytes(b"")
             configure_logging("run", self._settings.log_level, self._log, self._settings.log_format)
-            _take_free_ports(self._settings)
+            os.environ |= other_ports(self._settings, self.policies)
             self._settings = up.start_redis(load_settings(), self._servers)
             if not wait_for_redis(self._settings.redis_url, self._waits):
                 return EXIT_INTERRUPTED
@@ -78,6 +78,20 @@ class OneCommand:
             self._servers.shutdown()  # last: what stops may still have something to write
             lock.close()
 
+    @cached_property
+    def _slots(self) -> int:
+        return len(take_inventory(self._settings, os.environ).slots)
+
+    @property
+    def policies(self) -> int:
+        """Policy servers that are started: one per device slot, for a benchmark where none are given."""
+        return self._slots if self._measures and not self._settings.policy_urls else 0
+
+    @property
+    def awaited_policies(self) -> int:
+        """Others than the development policy may load their models for many minutes: nobody waits for those."""
+        return self.policies if self._settings.uses_development_policy else 0
+
     def _waits(self, seconds: float) -> bool:
         return up.check_servers(self._servers) or self._processes.pause(seconds)
 
@@ -85,13 +99,13 @@ class OneCommand:
         os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         for command in up.read_procfile(procfile):
             is_needed = command.name not in (LEFT_OUT if self._measures else (*LEFT_OUT, *MEASURED))
-            if is_needed and (command.name != up.JUDGE or self._settings.uses_development_api):
+            wanted = {up.JUDGE: self._settings.uses_development_api, up.POLICIES: bool(self.policies)}
+            if is_needed and wanted.get(command.name, True):
                 self._processes.start(replace(command, log_path=str(self._log)))
 
     def _watch(self) -> int:
         """Start the command when all is ready, and wait for its end."""
         readiness = up.Readiness(self._settings, set(self._processes.children))
-        slots = len(take_inventory(self._settings, os.environ).slots)
         celery = create_celery(self._settings)
         core = create_core(self._settings, celery)
         began, deadline, looked = core.state.time()[0], time.monotonic() + READY_S, 0.0
@@ -106,13 +120,15 @@ class OneCommand:
                         return code if code >= 0 else 128 - code
                 elif time.monotonic() - looked > up.LOOK_S:
                     looked = time.monotonic()
-                    missing = _missing(readiness)
-                    devices = [each for each in core.registry.workers() if each.pool == "device"]
-                    present = [each for each in devices if each.state == "ready" and self._has_policies(each)]
-                    if not missing and len(present) >= slots:
+                    missing = [
+                        *_missing(readiness),
+                        *lacking(core.registry.workers(), self._slots, self.awaited_policies),
+                    ]
+                    if not missing:
                         self._command = subprocess.Popen(_argv(self._argv), env=self._environment())
                     elif looked > deadline:
-                        raise Permanent(f"Assay is not ready after {READY_S:.0f} s; {self._log} says why: {missing}")
+                        told = "; ".join(missing)
+                        raise Permanent(f"Assay is not ready after {READY_S:.0f} s; {self._log} says why: {told}")
             return EXIT_INTERRUPTED
         finally:
             self._end_command()
@@ -122,9 +138,6 @@ class OneCommand:
             readiness.close()  # before Redis ends: what is connected to it then waits for it
             celery.close()
             core.state.close()
-
-    def _has_policies(self, worker: Worker) -> bool:
-        return not self._measures or any(server.connected for server in worker.policies)
 
     def _environment(self) -> dict[str, str]:
         host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
@@ -151,23 +164,28 @@ def _missing(readiness: up.Readiness) -> list[str]:
         return [str(error)]
 
 
-def _take_free_ports(settings: Settings) -> None:
-    """Where somebody listens on a port that nobody has named, another one is used."""
-    for field in ("port", "development_api_port", "policy_port"):
+def lacking(workers: Sequence[Worker], slots: int, policies: int) -> list[str]:
+    """What is not there yet of so many device slots, and of so many that have their policy server."""
+    ready = [each for each in workers if each.pool == "device" and each.state == "ready"]
+    served = sum(any(server.connected for server in each.policies) for each in ready)
+    found = {"device slots": (len(ready), slots), "policy servers": (served, policies)}
+    return [f"{name}: {there} of {wanted}" for name, (there, wanted) in found.items() if there < wanted]
+
+
+def other_ports(settings: Settings, policies: int) -> dict[str, str]:
+    """Where somebody listens on a port that is needed and that nobody has named, another one is used: as variables.
+    Raises Permanent where somebody has named it."""
+    needed = {"port": 1, "development_api_port": int(settings.uses_development_api), "policy_port": policies}
+    found = {}
+    for field, number in needed.items():
+        first = getattr(settings, field)
+        ports = range(first, first + number)
         if field in settings.model_fields_set:
-            up.require_free_port("127.0.0.1", getattr(settings, field), variable(field))
-        elif _is_taken(getattr(settings, field)):
-            os.environ[variable(field)] = str(free_port())
-
-
-def _is_taken(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return True
-    return False
+            for port in ports:
+                up.require_free_port("127.0.0.1", port, variable(field))
+        elif not all(is_free(port) for port in ports):
+            found[variable(field)] = str(free_ports(number))
+    return found
 
 
 def _argv(command: Sequence[str]) -> list[str]:

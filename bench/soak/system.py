@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from workers.development_api.handle import Handle
-from workers.embedded_redis import free_port
+from workers.embedded_redis import free_port, free_ports
 
 ROOT = Path(__file__).parent.parent.parent
 #: Seconds the system may take to be ready, and to stop.
@@ -64,7 +63,7 @@ class System:
             "ASSAY_PORT": str(self.port),
             "ASSAY_FLOWER_PORT": str(free_port()),
             "ASSAY_DEVELOPMENT_API_PORT": str(api_port),
-            "ASSAY_POLICY_PORT": str(_free_ports(SLOTS)),
+            "ASSAY_POLICY_PORT": str(free_ports(SLOTS)),
             "ASSAY_NODE": NODE,
             "ASSAY_SLOTS": f"cpu:{SLOTS}",
             "ASSAY_WEB_PROCESSES": "2",
@@ -198,24 +197,6 @@ def role_of(own: list[str], above: list[str]) -> str:
         if mark in line:
             return name
     return line[:60] or "(nameless)"
-
-
-def _free_ports(number: int) -> int:
-    """The first of so many free ports in a row."""
-    for _ in range(100):
-        first = free_port()
-        if first + number < 65_000 and all(_is_free(port) for port in range(first, first + number)):
-            return first
-    raise RuntimeError(f"There are no {number} free ports in a row.")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from tasks.benchmarks.report import Report, write
 from tasks.benchmarks.stand import Stand
 from tasks.benchmarks.summary import summarize
 from tasks.connections import explained
-from tasks.errors import Permanent
+from tasks.errors import NoLongerWanted, Permanent
 from tasks.jobs.core import JobCore
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ class Bench:
             raise Permanent(f"There is no scenario {item.scenario!r} any more.")
         stand = Stand(self._core, run, is_cancelled)
         with explained(self._core.settings.redis_url):  # a Redis that was away is a reason to measure again
+            self._require_in_time(run)
             stand.clear()  # of a process that was killed over it
             try:
                 measured = scenario.run(stand, scenario.parameters.model_validate(item.parameters))
@@ -42,12 +43,22 @@ class Bench:
         log.info("%s: %.4g %s", item.id, measured.figures[key.name], key.unit)
         return replace(measured, figures={name: value for name, value in measured.figures.items() if name in known})
 
+    def _require_in_time(self, run: str) -> None:
+        """Whoever measures may have come long after the run was due, and before anybody looked at it."""
+        history = History(self._core.state)
+        known = history.get(run)
+        began = self._core.store.job(known.job).started_at if known and known.job else None
+        if known and began and known.is_late(began):
+            history.give_up(known)
+            self._core.cancel(known.job)
+            raise NoLongerWanted("The run was begun too late.")
+
     def report(self, spec: BenchmarkSpec, outcomes: Sequence[Outcome]) -> None:
         core, history, figures = self._core, History(self._core.state), Figures(self._core.state)
         now = history.now()
         run = history.get(spec.run) or Run(spec.run, spec.name, spec.trigger, "running", now, total=len(outcomes))
         version = str(cast(dict[str, object], core.state.info("server"))["redis_version"])
-        machine = describe(core.registry.workers(), version)
+        machine = describe(spec.slots, version, spec.gpus)
         cases = summarize(
             outcomes,
             machine.basis,

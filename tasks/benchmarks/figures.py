@@ -69,14 +69,17 @@ class Figures:
         self._state = state
 
     def add(self, run: str, benchmark: str, at: float, figures: Sequence[FigureOfRun]) -> None:
-        """What a run that was asked for at this time brought. Safe to repeat."""
+        """What a run that was asked for at this time brought. Safe to repeat: what it brought before is replaced."""
+        places = [keys.benchmark_figure(each.figure, each.basis) for each in figures]
+        told = self._told(run, at, places)
         standings = self._state.hgetall(keys.benchmark_standings())
         old = [name for name, text in standings.items() if json.loads(str(text))["at"] < at - KEPT_S]
         pipeline = self._state.pipeline()
         pipeline.set(keys.benchmark_figures(run), json.dumps([asdict(each) for each in figures]), ex=KEPT_S)
-        for each in figures:
+        for each, place, before in zip(figures, places, told, strict=True):
             point = Point(run, at, each.value, each.least, each.most, each.is_disturbed)
-            place = keys.benchmark_figure(each.figure, each.basis)
+            if before:
+                pipeline.zrem(place, *before)
             pipeline.zadd(place, {json.dumps(asdict(point)): at})
             pipeline.zremrangebyrank(place, 0, -SHOWN - 1)
             pipeline.expire(place, KEPT_S)
@@ -88,6 +91,13 @@ class Figures:
             pipeline.hdel(keys.benchmark_standings(), *old)
         pipeline.expire(keys.benchmark_standings(), KEPT_S)
         pipeline.execute()
+
+    def _told(self, run: str, at: float, places: Sequence[str]) -> list[list[str]]:
+        """Points that the run, of this time, has in each of these places."""
+        pipeline = self._state.pipeline(transaction=False)
+        for place in places:
+            pipeline.zrangebyscore(place, at, at)
+        return [[text for text in found if _point(text).run == run] for found in pipeline.execute()]
 
     def of_run(self, run: str) -> list[FigureOfRun]:
         text = self._state.get(keys.benchmark_figures(run))

@@ -1,4 +1,5 @@
-"""What a run was measured on: machine, versions, commit. Read where the run is reported."""
+"""What a run was measured on: machine, versions, commit. Read where the run is reported, but for the devices: those
+were counted when it was planned, and some may be away by then."""
 
 import os
 import platform
@@ -32,8 +33,8 @@ class Machine:
         return f"{self.processor}|{self.cores}|{len(self.slots)}|{','.join(self.gpus)}"
 
 
-def describe(workers: Sequence[Worker], redis_version: str) -> Machine:
-    devices = [worker for worker in workers if worker.pool == "device"]
+def describe(slots: Sequence[str], redis_version: str, gpus: Sequence[str] = ()) -> Machine:
+    """This machine, with the devices that a run was planned for."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     versions = {"python": platform.python_version(), "redis-server": redis_version, **_installed()}
     return Machine(
@@ -41,14 +42,14 @@ def describe(workers: Sequence[Worker], redis_version: str) -> Machine:
         cores=os.cpu_count() or 1,
         memory_gb=round(pages / 1e9, 1),
         system=f"{platform.system()} {platform.release()}",
-        slots=tuple(worker.queues[0] for worker in devices),
-        gpus=_gpus(devices),
+        slots=tuple(slots),
+        gpus=tuple(gpus),
         versions=versions,
         commit=_commit(),
     )
 
 
-def _gpus(devices: Sequence[Worker]) -> tuple[str, ...]:
+def gpus_of(devices: Sequence[Worker]) -> tuple[str, ...]:
     """Each once, by its product: another at the same index is another machine. By index where the driver is mute."""
     named = {gpu.uuid: f"{gpu.name} ({gpu.memory_total_mb} MB)" for worker in devices for gpu in worker.gpus}
     mute = (device for worker in devices if not worker.gpus for device in worker.devices)

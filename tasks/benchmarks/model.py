@@ -11,17 +11,16 @@ Trigger = Literal["schedule", "request"]
 Size = Literal["quick", "full"]
 Better = Literal["higher", "lower", "neither"]
 
+RUN_ID = re.compile(r"^[0-9a-f]{32}$")
+
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-_RUN_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def is_measured_with(kind: str, metadata: Mapping[str, Any]) -> bool:
     """Whether a job is one of those that a run submits to measure them; the run itself, of kind `benchmark`, is not.
     Others call things of theirs a benchmark, too: only an id of a run counts."""
     run = metadata.get("benchmark")
-    return kind != "benchmark" and isinstance(run, str) and _RUN_ID.fullmatch(run) is not None
+    return kind != "benchmark" and isinstance(run, str) and RUN_ID.fullmatch(run) is not None
 
 
 class RunOptions(BaseModel):
@@ -42,11 +41,13 @@ class RunOptions(BaseModel):
 class BenchmarkSpec(BaseModel):
     model_config = _STRICT
 
-    run: str = Field(pattern=r"^[0-9a-f]{32}$", description="Written by the server: the run's id.")
+    run: str = Field(pattern=RUN_ID.pattern, description="Written by the server: the run's id.")
     name: str = Field(description="The set, or the single scenario, that is run.")
     trigger: Trigger = "request"
     options: RunOptions = RunOptions()
     left_out: tuple[str, ...] = Field((), description="Scenarios that this system cannot run, with the reason.")
+    slots: tuple[str, ...] = Field((), description="Queues of the device slots that were there when it was asked for.")
+    gpus: tuple[str, ...] = Field((), description="Their GPUs, each once, by its product.")
 
 
 class BenchmarkItem(BaseModel):

@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from uuid import uuid4
@@ -11,10 +11,12 @@ from redis.exceptions import LockError
 
 from config import keys
 from config.profiles import Profiles
+from config.schedule import due_at
 from tasks.benchmarks.catalogue import find, plan
 from tasks.benchmarks.figures import Figures
 from tasks.benchmarks.history import ENDED, History, Run, RunState
 from tasks.benchmarks.kind import MEASURE, Benchmark
+from tasks.benchmarks.machine import gpus_of
 from tasks.benchmarks.model import BenchmarkSpec, RunOptions
 from tasks.benchmarks.report import folder_path
 from tasks.benchmarks.scenario import Place
@@ -25,6 +27,7 @@ from tasks.jobs.core import JobCore
 from tasks.jobs.dispatch import with_policy_servers
 from tasks.jobs.listing import Jobs
 from tasks.jobs.model import ACTIVE, JobRequest
+from tasks.registry import Worker
 
 log = logging.getLogger(__name__)
 
@@ -62,15 +65,13 @@ class Runs:
     def schedule(self, name: str, slot: str, options: RunOptions) -> Run:
         """Run what is due at this time, once however often it is said; or note why not."""
         benchmark = find(name)
-        run = Run(_id_of(name, slot), benchmark.name, "schedule", "queued", self.history.now())
+        run = Run(_id_of(name, slot), benchmark.name, "schedule", "queued", self.history.now(), due_at(slot))
         with self._alone():
             known = self.history.get(run.id)
             if known and (known.job or known.state in ENDED):
                 return known
             if note := self._reason_to_skip(run.id):
-                note = f"Due at {slot}, and skipped: {note}"
-                skipped = replace(known or run, state="skipped", note=note, ended_at=run.created_at)
-                return self.history.change(skipped) if not self.history.add(skipped) else skipped
+                return self.history.skip(known or run, f"Due at {slot}, and skipped: {note}")
             self._forget_old()
             self.history.add(run)
             return self._submit(known or run, options)
@@ -106,12 +107,15 @@ class Runs:
                 lock.release()
 
     def _submit(self, run: Run, options: RunOptions) -> Run:
-        made = plan(find(run.name), self.place(), options)
+        workers = self._core.registry.workers()
+        devices = [worker for worker in workers if worker.pool == "device" and worker.state != "stopping"]
+        made = plan(find(run.name), self._place(devices), options)
         if not made.items:
             note = "Nothing of it can be measured here: " + "; ".join(made.left_out)
             return self.history.change(run, state="failed", note=note, ended_at=self.history.now())
         spec = BenchmarkSpec(
-            run=run.id, name=run.name, trigger=run.trigger, options=options, left_out=made.left_out
+            run=run.id, name=run.name, trigger=run.trigger, options=options, left_out=made.left_out,
+            slots=tuple(device.queues[0] for device in devices), gpus=gpus_of(devices),
         )  # fmt: skip
         request = JobRequest(
             kind=Benchmark.name, items=[item.model_dump(mode="json") for item in made.items],
@@ -121,16 +125,14 @@ class Runs:
         job = self._core.door.submit(request, f"benchmark:{run.id}")
         return self.history.change(run, job=job, total=len(made.items))
 
-    def place(self) -> Place:
-        core = self._core
-        workers = [worker for worker in core.registry.workers() if worker.state != "stopping"]
-        served = [each for each in with_policy_servers(workers) if any(server.connected for server in each.policies)]
+    def _place(self, devices: Sequence[Worker]) -> Place:
+        served = [each for each in with_policy_servers(devices) if any(server.connected for server in each.policies)]
         return Place(
-            slots=sum(worker.pool == "device" for worker in workers),
+            slots=len(devices),
             policy_servers=len(served),
             models=tuple(self._models.names()),
             profiles=tuple(profile.name for profile in self._profiles),
-            policy_is_real=not core.settings.uses_development_policy,
+            policy_is_real=not self._core.settings.uses_development_policy,
         )
 
     def _reason_to_skip(self, run: str) -> str:
@@ -170,7 +172,8 @@ class Runs:
         return int(self._core.state.bitcount(keys.job_passed(run.job, MEASURE, "0")))
 
     def _settled(self, run: Run) -> Run:
-        """A run whose job is over, or gone, without a report has ended as that did."""
+        """A run whose job is over, or gone, without a report has ended as that did; one that nobody begins ends, too:
+        until then no other is started."""
         if run.state in ENDED:
             return run
         if not run.job:  # whoever started it was cut off; a little later it counts as failed
@@ -181,6 +184,10 @@ class Runs:
         except UnknownJob:
             return self._end(run, "failed", "Its job is gone, and it left no report.")
         if job.state in ACTIVE:
+            if not job.started_at and run.is_late(self.history.now()):
+                ended = self.history.give_up(run)
+                self._core.cancel(run.job)
+                return ended
             return replace(run, state="running" if job.started_at else "queued", started_at=job.started_at)
         if job.state == "cancelled":
             return self._end(run, "cancelled", "Its job was cancelled.")

@@ -140,7 +140,7 @@ class Trainer:
             for _ in range(self._training.warm_up):
                 last = self._step(rollout, last, _Tally(syncs))
             self._end(syncs)
-            syncs.seconds.clear()
+            syncs.forget()
             with self._stand.observed(devices) as observation:
                 tally = _Tally(syncs)
                 for step in range(self._configuration.total_training_steps):
@@ -149,6 +149,8 @@ class Trainer:
                         self._pause(rollout, tally)
                 seconds = time.monotonic() - tally.began
             self._end(syncs)
+            if syncs.replaced:
+                self._stand.say(f"{syncs.replaced} versions were replaced before all devices had them")
             self._stand.rollouts.acknowledge(rollout, last)
         figures = self._figures(tally, seconds) | observation.figures()
         return Measured(figures, self._training.engine, self._stand.log, seconds, observation.disturbed)
@@ -172,14 +174,13 @@ class Trainer:
     def _step(self, rollout: str, last: str, tally: _Tally) -> str:
         """One batch, trained on; returns its name."""
         asked = time.monotonic()
-        batch = self._get(rollout, last)
+        batch = self._get(rollout, last, tally)
         tally.waited_s += time.monotonic() - asked
         tally.samples += batch.samples
         tally.ages += [self._version - part.oldest for part in batch.parts for _ in range(part.count)]
         room = self._configuration.max_queue_size
         tally.filled += [(batch.queued + batch.samples) / room, batch.queued / room]
         tally.steps += 1
-        tally.dropped += batch.dropped
         time.sleep(self._training.train_s / self._configuration.trainer_devices)
         self._stand.say(
             f"step at version {self._version}: {batch.samples} samples, age {fmean(tally.ages[-batch.samples :]):.2f}, "
@@ -189,11 +190,12 @@ class Trainer:
             self._sync(tally)
         return batch.id
 
-    def _get(self, rollout: str, last: str) -> Batch:
+    def _get(self, rollout: str, last: str, tally: _Tally) -> Batch:
         until, size = time.monotonic() + MOST_S, self._configuration.train_batch_size
         while True:
             wish = Wish(samples=size, version=self._version, consumer="trainer", acknowledge=last)
             batch = self._stand.rollouts.get(rollout, wish)
+            tally.dropped += batch.dropped  # told once, also where there is no batch yet
             if batch.id:
                 return batch
             self._wait(until, "no batch came")
@@ -231,10 +233,12 @@ class Trainer:
         began = time.monotonic()
         before = rollouts.statistics(rollout)["total_generated_samples"]
         rollouts.hold(rollout, False)
-        # What the queue holds may be all there is room for: then there is nothing to wait for.
-        while time.monotonic() - began < 2 * self._training.generate_s + 1:
-            if rollouts.statistics(rollout)["total_generated_samples"] > before:
+        while True:
+            told = rollouts.statistics(rollout)
+            if told["total_generated_samples"] > before:
                 tally.resumes_s.append(time.monotonic() - began)
+                return
+            if not told["samples_under_way"]:  # the queue is as full as it may be: there is nothing to wait for
                 return
             self._wait(began + MOST_S, "generation does not go on")
 

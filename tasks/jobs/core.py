@@ -116,6 +116,8 @@ class JobCore:
     def retry_failed(self, job: str) -> int:
         """Run again what failed or was never come to, and what its groups make of it. Returns the number of items."""
         current = self.store.job(job)
+        if current.kind == Benchmark.name:  # its run is over, and others are measured one at a time
+            raise Conflict("A benchmark's job is not retried. Run the benchmark again instead.")
         if current.state not in ("done", "failed", "reopening"):
             raise Conflict(f"The job is {current.state}: only a job that is done, or failed, can be retried.")
         if current.trimmed:

@@ -34,6 +34,15 @@ def test_what_means_nothing_is_refused_with_a_clear_word(script: str, variable: 
     assert said in told.stderr
 
 
+@pytest.mark.parametrize("variable", ["STEPS", "TRAIN_S"])
+def test_a_benchmark_has_its_own_steps(variable: str) -> None:
+    environment = {"PATH": "/usr/bin:/bin", variable: "3"}
+    told = subprocess.run(
+        ["./run_benchmark.sh"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (told.returncode, f"{variable}=3 means nothing here" in told.stderr) == (2, True)
+
+
 @pytest.fixture
 def start(run: Run, tmp_path: Path) -> Callable[..., Program]:
     """A script with a model that knows nothing, in a folder of its own."""

@@ -17,18 +17,22 @@ from redis import Redis
 
 from config import keys
 from config.profiles import load_profiles
+from config.schedule import SLOT
 from config.settings import Settings
 from tasks.app import create_celery
 from tasks.benchmarks.bench import Bench
 from tasks.benchmarks.figures import FigureOfRun, Figures
-from tasks.benchmarks.history import MOST_RUNS, History, Run
+from tasks.benchmarks.history import MOST_RUNS, UNBEGUN, History, Run
 from tasks.benchmarks.model import BenchmarkItem, RunOptions
 from tasks.benchmarks.runs import Runs
 from tasks.benchmarks.stand import MeasurementFailed, Stand
 from tasks.benchmarks.syncs import Syncs
 from tasks.benchmarks.training import MINIMAL, Trainer, Training
 from tasks.errors import Conflict, NoLongerWanted, RedisUnavailable, StoredFileMissing
+from tasks.jobs.model import JobRequest
 from tasks.rollouts.model import RolloutSpec
+from tasks.rollouts.queue import bundles_of
+from tasks.rollouts.rollouts import Rollouts
 from tasks.rollouts.simulation import Simulation
 from tests import tiny_models
 from tests.fleet import Fleet, Hand
@@ -141,6 +145,21 @@ def test_figures_of_another_machine_or_with_other_parameters_are_not_compared(la
     for number in range(5):
         lab.remember(replace(first, id=f"{number:032x}"), *others)
     assert lab.measure().regressions == 0
+
+
+def test_a_run_is_compared_by_the_devices_it_was_planned_for(lab: Lab) -> None:
+    lab.hire("cpu")
+    lab.hire("benchmark")
+    device = lab.fleet.hire()
+    bases = set()
+    for is_away in (False, True):  # when the report is written
+        lab.fleet.core.registry.announce(device.worker)  # it has no heartbeat
+        run = lab.runs.start("rule_scoring", ONCE)
+        if is_away:
+            device.leave()
+        wait_until(lambda run=run: lab.runs.get(run.id).state == "done", "it is done", 100)  # type: ignore[misc]
+        bases.add(lab.figure(run, NAME).basis)
+    assert len(bases) == 1
 
 
 def test_a_run_shows_how_far_it_is(lab: Lab) -> None:
@@ -268,6 +287,49 @@ def test_a_training_run_takes_samples_no_staler_than_it_may(
     assert 0 <= figures["queue_utilisation"] <= 1
 
 
+class Hook:
+    """Does something whenever a trainer waits: with the one rollout there is."""
+
+    def __init__(self, lab: Lab, act: Callable[[str], None]) -> None:
+        self._core, self._act = lab.fleet.core, act
+
+    def __call__(self) -> bool:
+        (rollout,) = self._core.state.smembers(keys.rollouts())
+        self._act(str(rollout))
+        return False
+
+
+def test_every_sample_that_was_too_stale_is_counted(lab: Lab) -> None:
+    lab.fleet.hire()  # it generates nothing: samples come from here
+    queue = Rollouts(lab.fleet.core, lab.fleet.celery).queue
+    samples = iter([(6, 0), (4, 1)])  # two of version 0 are left when version 1 is trained on
+
+    def put(rollout: str) -> None:
+        number, version = next(samples)
+        assert queue.put(rollout, bundles_of(["x"] * number, version, {}, is_group=False), f"put {version}")[0]
+
+    usual = Training(configuration=MINIMAL, warm_up=0, train_s=0)
+    training = usual.changed(total_training_steps=2, rollout_devices=1, staleness_threshold=0)
+    measured = Trainer(Stand(lab.fleet.core, "a" * 32, Hook(lab, put)), training).run()
+    assert measured.figures["dropped_samples"] == 2
+
+
+def test_generation_that_resumes_slowly_is_timed_to_its_end(lab: Lab) -> None:
+    hand, resumed = lab.fleet.hire(), 0.0
+
+    def work(rollout: str) -> None:
+        nonlocal resumed
+        if int(lab.fleet.core.state.hget(keys.rollout(rollout), "resumes") or 0):
+            resumed = resumed or time.monotonic()
+        if time.monotonic() - resumed > 1.2:
+            hand.work()
+
+    usual = Training(configuration=MINIMAL, warm_up=0, train_s=0, generate_s=0, reward_s=0, pauses=True)
+    training = usual.changed(total_training_steps=4, rollout_devices=1)
+    measured = Trainer(Stand(lab.fleet.core, "a" * 32, Hook(lab, work)), training).run()
+    assert measured.figures["resume_s"] > 1.2
+
+
 def test_a_sync_that_nobody_waits_for_is_timed_until_its_devices_have_it(lab: Lab) -> None:
     core, device = lab.fleet.core, lab.fleet.hire().queue
     tiny_models.write(core.settings.models_dir / "tiny")
@@ -280,8 +342,13 @@ def test_a_sync_that_nobody_waits_for_is_timed_until_its_devices_have_it(lab: La
         versions.confirm(rollout, device, versions.current(rollout), 0.1)
         assert (syncs.is_over(), syncs.seconds) == (True, [versions.status(rollout).sync_s])
         syncs.announce(2, "file:///weights", "")
+        syncs.announce(3, "file:///weights", "")
+        assert (len(syncs.seconds), syncs.replaced) == (1, 1), "what was replaced has no time"
+        versions.confirm(rollout, device, versions.current(rollout), 0.1)
+        assert (syncs.is_over(), syncs.seconds[1:]) == (True, [versions.status(rollout).sync_s])
+        syncs.announce(4, "file:///weights", "")
         versions.fail(rollout, device, versions.current(rollout), "it is full")
-        with pytest.raises(MeasurementFailed, match=r"Version 2 was taken back: gpu\.node1\.0: it is full"):
+        with pytest.raises(MeasurementFailed, match=r"Version 4 was taken back: gpu\.node1\.0: it is full"):
             syncs.is_over()
 
 
@@ -340,6 +407,42 @@ def _deliver(fleet: Fleet, hand: Hand, arguments: dict[str, Any]) -> None:
     app.tasks["assay.benchmark"](**arguments)
 
 
+def slot(seconds_ago: float) -> str:
+    return time.strftime(SLOT, time.gmtime(time.time() - seconds_ago))
+
+
+def test_what_is_due_and_not_begun_within_the_hour_is_skipped(lab: Lab) -> None:
+    due, late = slot(3000), slot(3700)
+    waits = lab.runs.schedule("rule_scoring", due, ONCE)
+    assert lab.runs.get(waits.id).state == "queued"
+    lab.fleet.core.cancel(waits.job)
+    run = lab.runs.schedule("rule_scoring", late, ONCE)
+    ended = lab.runs.get(run.id)
+    assert (ended.state, ended.note) == ("skipped", f"Due at {late}, and skipped: {UNBEGUN}")
+    assert lab.fleet.job(run.job).state == "cancelled"
+    assert [each.state for each in lab.runs.newest(10)] == ["skipped", "cancelled"]
+    assert lab.runs.schedule("rule_scoring", slot(0), ONCE).state == "queued", "it is in nobody's way"
+
+
+def test_a_requested_run_that_nobody_begins_within_the_hour_fails_with_the_reason(lab: Lab) -> None:
+    run = lab.runs.start("rule_scoring", ONCE)
+    lab.runs.history.change(run, created_at=run.created_at - 3700)
+    ended = lab.runs.get(run.id)
+    assert (ended.state, ended.note) == ("failed", f"It was given up: {UNBEGUN}")
+    assert lab.fleet.job(run.job).state == "cancelled"
+    lab.runs.start("rule_scoring", ONCE)
+
+
+def test_whoever_measures_again_begins_nothing_that_was_due_hours_ago(lab: Lab) -> None:
+    run = lab.runs.schedule("rule_scoring", slot(7200), ONCE)
+    lab.hire("cpu")
+    lab.hire("benchmark")
+    wait_until(lambda: lab.fleet.job(run.job).state == "cancelled", "its job is ended")
+    ended = lab.runs.get(run.id)
+    assert (ended.state, UNBEGUN in ended.note, ended.folder) == ("skipped", True, "")
+    assert lab.fleet.core.state.zcard(keys.jobs()) == 1, "nothing was measured"
+
+
 def test_a_benchmark_that_is_due_while_users_work_runs_is_skipped_with_a_note(lab: Lab) -> None:
     lab.fleet.submit({"x": 1})
     run = lab.runs.schedule("rule_scoring", "2026-11-18T03:00Z", ONCE)
@@ -392,15 +495,28 @@ def test_a_figure_is_compared_with_its_own_last_runs_however_many_others_there_w
 
 def test_a_report_told_twice_counts_once(fleet: Fleet) -> None:
     figures = Figures(fleet.core.state)
-    for _ in range(2):
-        figures.add("a" * 32, "quick", 1.0, [WORSE])
-    assert figures.earlier(WORSE.figure, WORSE.basis, "b" * 32, 2.0) == [1.0]
+    figures.add("c" * 32, "quick", 1.7, [replace(WORSE, value=3.0)])
+    for value in (1.0, 1.0, 2.0):
+        figures.add("a" * 32, "quick", 1.7, [replace(WORSE, value=value)])
+    assert sorted(figures.earlier(WORSE.figure, WORSE.basis, "b" * 32, 2.0)) == [2.0, 3.0]
+
+
+def test_a_benchmarks_job_is_not_retried(lab: Lab, api: Api) -> None:
+    lab.hire("benchmark")
+    item: dict[str, Any] = {"id": "gone/x/0", "scenario": "gone", "case": "x", "repetition": 0, "parameters": {}}
+    run = Run("a" * 32, "quick", "request", "queued", lab.runs.history.now())
+    lab.runs.history.add(run)
+    job = lab.fleet.core.door.submit(JobRequest(kind="benchmark", items=[item], spec={"run": run.id, "name": "quick"}))
+    wait_until(lambda: not lab.fleet.job(job).is_active, "its job is over")
+    reply = api.client.post(f"/v1/jobs/{job}/retry")
+    assert is_problem(reply, 409)
+    assert "Run the benchmark again instead." in reply.json["detail"]
 
 
 def test_runs_that_were_skipped_push_nothing_out(lab: Lab) -> None:
     running = lab.runs.start("rule_scoring", ONCE)
     for minute in range(150):
-        assert lab.runs.schedule("quick", f"minute {minute}", ONCE).state == "skipped"
+        assert lab.runs.schedule("quick", slot(60 * minute), ONCE).state == "skipped"
     assert lab.runs.active() == lab.runs.get(running.id)
     with pytest.raises(Conflict):
         lab.runs.start("quick", ONCE)

@@ -12,7 +12,7 @@ from config.schedule import parse_schedule
 from config.settings import Settings
 from tasks.app import create_celery
 from tasks.benchmarks.catalogue import BENCHMARKS, SCENARIOS, find, plan
-from tasks.benchmarks.machine import Machine, describe
+from tasks.benchmarks.machine import Machine, describe, gpus_of
 from tasks.benchmarks.model import BenchmarkItem, BenchmarkSpec, Measured, Outcome, RunOptions
 from tasks.benchmarks.noise import band, has_regressed
 from tasks.benchmarks.report import Report, as_markdown, summary
@@ -188,14 +188,15 @@ def test_a_figure_below_its_band_is_flagged_in_the_report_and_the_summary() -> N
 
 
 def test_another_product_in_the_place_of_a_gpu_is_another_machine() -> None:
-    def machine(*names: str) -> Machine:
-        gpus = [Gpu(str(n), f"GPU-{n}", 0.5, 0, 16384, name) for n, name in enumerate(names)]
-        shared = [gpus, gpus[:1]]  # two slots may share a GPU
-        return describe([replace(WORKER, devices=("0",), gpus=tuple(each)) for each in shared], "7.0")
+    def gpus(*names: str) -> tuple[str, ...]:
+        told = [Gpu(str(n), f"GPU-{n}", 0.5, 0, 16384, name) for n, name in enumerate(names)]
+        shared = [told, told[:1]]  # two slots may share a GPU
+        return gpus_of([replace(WORKER, devices=("0",), gpus=tuple(each)) for each in shared])
 
-    assert machine("A100", "A100").gpus == ("A100 (16384 MB)", "A100 (16384 MB)")
-    assert machine("A100").basis != machine("H100").basis
-    assert describe([replace(WORKER, devices=("0",))], "7.0").gpus == ("0",)
+    assert gpus("A100", "A100") == ("A100 (16384 MB)", "A100 (16384 MB)")
+    bases = {describe(["gpu.a.0"], "7.0", gpus(name)).basis for name in ("A100", "H100")}
+    assert len(bases) == 2
+    assert gpus_of([replace(WORKER, devices=("0",))]) == ("0",)
 
 
 def test_a_report_says_what_it_was_measured_on_and_by_what() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from config.queues import API, CPU
 from config.settings import Settings
+from tasks.benchmarks.catalogue import SCENARIOS
 from tests.conftest import ROOT
 from web.app import create_app
 from workers.development_api.knobs import Knobs
@@ -55,6 +56,12 @@ def test_every_knob_of_the_development_policy_is_documented() -> None:
 def test_every_adapter_is_documented_with_its_success_rule() -> None:
     page = (ROOT / "docs/policies.md").read_text()
     assert not [name for name, adapter in ADAPTERS.items() if f"| `{name}` | {adapter.rule} |" not in page]
+
+
+def test_every_figure_of_a_benchmark_is_documented() -> None:
+    page = (ROOT / "docs/benchmarks.md").read_text()
+    names = {figure.name for scenario in SCENARIOS.values() for figure in scenario.figures}
+    assert not {name for name in names if f"`{name}`" not in page}
 
 
 def test_every_make_target_is_documented() -> None:

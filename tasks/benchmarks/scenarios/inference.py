@@ -1,4 +1,4 @@
-"""Inference shards: the same rows on one device slot, on two, on all of them."""
+"""Inference shards: rows on one device slot, on two, on all of them."""
 
 from collections.abc import Sequence
 from typing import Any
