@@ -13,7 +13,7 @@ from assay.client import Job
 from assay.errors import AssayError, Conflict, ConnectionFailed, WaitTimeout
 from assay.retry import Retry
 
-from bench.soak.books import Account, Books
+from bench.soak.books import CANCELLED, DONE, LATE, Account, Books, End
 from bench.soak.orders import Order, draw
 
 #: Seconds a customer goes on trying while the API is away.
@@ -92,7 +92,7 @@ class Customers:
             self._retry(job)
             _wait(job)
         account = _read(job, order)
-        self._books.enter(account, order.expected)
+        self._books.enter(account, order.expected, ends_of(order, twist))
         if order.name == "inference":
             self._compare_answers(order, account, where)
         if twist == "twice":
@@ -139,6 +139,11 @@ class Customers:
                 answer = row["value"]["answers"][0]
                 if self._answers.setdefault(item["query"], answer) != answer:
                     self._books.find("scores", where, f"{item['query']} is {answer!r}, and was something else before")
+
+
+def ends_of(order: Order, twist: str) -> set[End]:
+    """How the job may end. Not as failed: no order says how many of its items may."""
+    return {DONE} | ({LATE} if "deadline_s" in order.options else set()) | ({CANCELLED} if twist == "cancel" else set())
 
 
 def _each(items: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

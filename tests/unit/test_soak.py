@@ -8,11 +8,24 @@ from typing import Any
 import pytest
 
 from bench.soak import orphans
-from bench.soak.books import Account, Books, Delivery, Expected, wrong_deliveries, wrong_outcomes, wrong_scores
+from bench.soak.books import (
+    CANCELLED,
+    DONE,
+    LATE,
+    Account,
+    Books,
+    Delivery,
+    Expected,
+    wrong_deliveries,
+    wrong_outcomes,
+    wrong_scores,
+)
+from bench.soak.customers import ends_of
 from bench.soak.memory import MEMORY, Life, growth_of
 from bench.soak.orders import MENU, Order
 from bench.soak.report import BOOKS, Line, Run, as_json, as_markdown, balances
 from bench.soak.system import role_of
+from bench.soak.trainers import wrong_end
 from config import keys
 from tasks.jobs.core import create_core
 from tests.conftest import NOWHERE
@@ -31,9 +44,13 @@ def failed(index: int, error: str) -> dict[str, Any]:
 GOOD = [row(0), row(1), failed(2, "bad")]
 
 
-def account(*rows: dict[str, Any], state: str = "done", ok: int | None = None, reason: str = "") -> Account:
-    counted = sum(each["status"] == "ok" for each in rows) if ok is None else ok
-    return Account("j", "rules", state, reason, 3, counted, 3 - counted, rows)
+def account(
+    *rows: dict[str, Any], state: str = "done", ok: int | None = None, failed: int | None = None, reason: str = ""
+) -> Account:
+    statuses = [each["status"] for each in rows]
+    ok = statuses.count("ok") if ok is None else ok
+    failed = statuses.count("failed") + statuses.count("timed_out") if failed is None else failed
+    return Account("j", "rules", state, reason, 3, ok, failed, rows)
 
 
 def test_books_that_balance_are_left_alone() -> None:
@@ -49,6 +66,8 @@ def test_books_that_balance_are_left_alone() -> None:
         ([*GOOD, row(1)], {}, "1 items with several outcomes: [1]"),
         ([GOOD[1], GOOD[0], GOOD[2]], {}, "outcomes are not in input order"),
         (GOOD, {"ok": 3}, "the job counts 3 ok, its outcomes 2"),
+        (GOOD, {"failed": 0}, "the job counts 0 failed, its outcomes 1"),
+        (GOOD, {"failed": 2}, "the job counts 2 failed, its outcomes 1"),
         (GOOD, {"state": "running"}, "the job is 'running', which is no end"),
         ([row(0, id="x"), *GOOD[1:]], {}, "item 0 has the id 'x' and came as 'a'"),
         ([row(0, "pending"), *GOOD[1:]], {}, "item 0 is 'pending' in a job that is done"),
@@ -66,10 +85,39 @@ def test_a_lost_doubled_or_impossible_outcome_is_found(
 
 def test_a_deadline_and_a_cancel_leave_items_undone() -> None:
     late = [row(at, "timed_out", error={"type": "timed_out"}, valid=False) for at in range(3)]
-    assert wrong_outcomes(account(*late, reason="deadline"), EXPECTED) == []
+    assert wrong_outcomes(account(*late, reason="deadline", failed=0), EXPECTED, (DONE, LATE)) == []
     assert wrong_outcomes(account(*late), EXPECTED)
     cancelled = [row(at, "cancelled", valid=False) for at in range(3)]
-    assert wrong_outcomes(account(*cancelled, state="cancelled"), EXPECTED) == []
+    ended = account(*cancelled, state="cancelled", reason="cancelled")
+    assert wrong_outcomes(ended, EXPECTED, (DONE, CANCELLED)) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"), [("cancelled", "cancelled"), ("failed", "too_many_failed"), ("done", "deadline")]
+)
+def test_a_job_that_ends_otherwise_than_its_customer_asked_for_is_found(state: str, reason: str) -> None:
+    books = Books()
+    books.enter(account(*GOOD, state=state, reason=reason), EXPECTED)
+    said = f"the job ended as {state!r} ({reason}), which nobody asked for"
+    assert [each.what for each in books.findings] == [said]
+
+
+def test_a_job_may_end_late_only_with_a_deadline_and_cancelled_only_by_its_customer() -> None:
+    plain, late = (Order("o", "simulated", [], {}, [], options) for options in ({}, {"deadline_s": 1.0}))
+    assert ends_of(plain, "none") == ends_of(plain, "retry") == {DONE}
+    assert ends_of(late, "pause") == {DONE, LATE}
+    assert ends_of(plain, "cancel") == {DONE, CANCELLED}
+
+
+def test_a_rollout_that_ends_short_or_that_nobody_ended_is_found() -> None:
+    assert wrong_end({"state": "done", "ok": 40, "reason": ""}, 40, was_ended=False) == []
+    assert wrong_end({"state": "cancelled", "ok": 7, "reason": "cancelled"}, 40, was_ended=True) == []
+    assert wrong_end({"state": "done", "ok": 39, "reason": ""}, 40, was_ended=False)
+    for state in ("failed", "cancelled"):
+        assert wrong_end({"state": state, "ok": 40, "reason": "idle"}, 40, was_ended=False) == [
+            f"it ended as {state!r} (idle), which nobody asked for"
+        ]
+    assert wrong_end({"state": "failed", "ok": 7, "reason": ""}, 40, was_ended=True)
 
 
 def test_a_wrong_score_and_a_wrong_part_are_found() -> None:
@@ -83,7 +131,7 @@ def test_a_wrong_score_and_a_wrong_part_are_found() -> None:
 
 def delivery(acknowledged: list[str], **figures: int) -> Delivery:
     told = {"total_produced": 4, "total_consumed": 4, "dropped_stale_samples": 0, "queue_size": 0, "leased_samples": 0}
-    return Delivery("r", 2, 2, 0, acknowledged, told | figures)
+    return Delivery("r", 2, 2, acknowledged, told | figures)
 
 
 def test_a_sample_that_is_lost_doubled_or_left_is_found() -> None:
