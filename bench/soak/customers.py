@@ -3,7 +3,6 @@
 import random
 import threading
 import time
-import traceback
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -53,19 +52,24 @@ class Customers:
             thread.join(max(0.0, deadline - time.monotonic()))
         for job, name in list(self.open.items()):
             self._books.find("outcomes", f"{name} {job}", f"it has not ended {timeout_s:.0f} s after the last fault")
+        for thread in self._threads:
+            if thread.is_alive():  # also with no job open: it may wait for one to be accepted
+                self._books.find("soak", thread.name, f"still at work {timeout_s:.0f} s after the last fault")
 
     def _live(self, chance: random.Random) -> None:
-        with Assay(self._url, retry=Retry(give_up_after_s=PATIENCE_S, max_delay_s=3.0)) as client:
+        with (
+            self._books.telling("soak", threading.current_thread().name),
+            Assay(self._url, retry=Retry(give_up_after_s=PATIENCE_S, max_delay_s=3.0)) as client,
+        ):
             while not self._over.is_set():
                 order = draw(chance, self._with_poison.is_set())
                 twist = chance.choices(TWISTS, WEIGHTS)[0]
                 where = f"{order.name} ({twist})"
-                try:
-                    self._deal(client, order, twist, chance)
-                except AssayError as error:
-                    self._books.find("outcomes", where, f"{type(error).__name__}: {error}")
-                except Exception:  # noqa: BLE001  # told in the report, which fails for it
-                    self._books.find("outcomes", where, traceback.format_exc()[-600:])
+                with self._books.telling("outcomes", where):
+                    try:
+                        self._deal(client, order, twist, chance)
+                    except AssayError as error:
+                        self._books.find("outcomes", where, f"{type(error).__name__}: {error}")
                 self._over.wait(chance.uniform(0.0, 0.6))
 
     def _deal(self, client: Assay, order: Order, twist: str, chance: random.Random) -> None:

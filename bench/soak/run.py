@@ -50,8 +50,8 @@ class Soak:
         self._seconds = minutes * 60
         self.books, self.run = Books(), Run(seed, minutes, time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()))
         self._system = System(folder)
-        self._watch = Watch(self._system)
-        self._faults = Faults(self._system, seed, fault_s, say)
+        self._watch = Watch(self._system, self.books)
+        self._faults = Faults(self._system, self.books, seed, fault_s, say)
         self._customers = Customers(self._system.url, self.books, seed, CUSTOMERS)
         self._trainer = Trainer(self._system.url, self.books, seed)
         self._began = time.monotonic()
@@ -152,6 +152,8 @@ class Soak:
             self.run.redis.append(Line(role, growth))
             if growth.exceeds(memory.REDIS):
                 self.books.find("redis", role, f"{growth.per_10_min:+.1f} MB per ten minutes")
+        for book in self.run.unmeasured():
+            self.books.find(book, "all processes", "no life was long enough to be measured")
         measured = [line for line in self.run.memory if line.growth.per_10_min is not None]
         most = max(measured, key=lambda line: line.growth.per_10_min or 0.0, default=None)
         said = f"{len(measured)} of {len(self.run.memory)} lives were long enough to measure"

@@ -57,7 +57,10 @@ class Trainer:
             self._books.find("rollouts", self.open, f"it is not over {timeout_s:.0f} s after the last fault")
 
     def _live(self) -> None:
-        with Assay(self._url, retry=Retry(give_up_after_s=150.0, max_delay_s=3.0)) as client:
+        with (
+            self._books.telling("soak", "trainer"),
+            Assay(self._url, retry=Retry(give_up_after_s=150.0, max_delay_s=3.0)) as client,
+        ):
             while not self._over.is_set():
                 try:
                     self._train(client)

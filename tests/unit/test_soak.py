@@ -1,6 +1,8 @@
 """The soak's books: whatever does not balance is found. A soak that finds nothing is worth what its books are."""
 
 import random
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,12 @@ from bench.soak.books import (
     wrong_outcomes,
     wrong_scores,
 )
-from bench.soak.customers import ends_of
-from bench.soak.memory import MEMORY, Life, growth_of
+from bench.soak.customers import Customers, ends_of
+from bench.soak.faults import Faults
+from bench.soak.memory import MEMORY, Life, Watch, growth_of
 from bench.soak.orders import MENU, Order
 from bench.soak.report import BOOKS, Line, Run, as_json, as_markdown, balances
-from bench.soak.system import role_of
+from bench.soak.system import Part, System, role_of
 from bench.soak.trainers import wrong_end
 from config import keys
 from tasks.jobs.core import create_core
@@ -254,3 +257,90 @@ def test_processes_are_known_by_their_command_lines() -> None:
     assert role_of(launcher, ["python", "-m", "workers.up"]) == "launcher device"
     gunicorn = ["python", "/bin/gunicorn", "web.wsgi:app"]
     assert (role_of(gunicorn, ["python", "-m", "workers.up"]), role_of(gunicorn, gunicorn)) == ("gunicorn", "web")
+    assert role_of(["python", "-m", "workers.development_policy", "8001"], launcher) == "policy server 8001"
+
+
+@pytest.mark.parametrize("own", [[], ["workers.main"], ["workers.launch"], ["workers.main device"]])
+def test_a_process_that_is_on_its_way_has_a_name_too(own: list[str]) -> None:
+    assert role_of(own, [])
+
+
+class NoApi:
+    def set(self, **_knobs: object) -> None:
+        pass
+
+
+class BrokenSystem(System):
+    """Whose processes cannot be told."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.api = NoApi()  # type: ignore[assignment]
+
+    def parts(self) -> list[Part]:
+        raise IndexError("list index out of range")
+
+
+@pytest.fixture
+def books() -> Books:
+    return Books()
+
+
+def wait_for_finding(books: Books, where: str) -> None:
+    deadline = time.monotonic() + 20
+    while not any((each.book, each.where) == ("soak", where) for each in books.findings):
+        assert time.monotonic() < deadline, books.findings
+        time.sleep(0.01)
+
+
+def test_a_watch_that_cannot_look_is_found(books: Books, tmp_path: Path) -> None:
+    watch = Watch(BrokenSystem(tmp_path), books)
+    watch.start()
+    wait_for_finding(books, "watch over the memory")
+    watch.end()
+    assert not balances(books)
+
+
+def test_faults_that_cannot_be_made_are_found(books: Books, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.soak.faults.FIRST_S", 0.0)
+    faults = Faults(BrokenSystem(tmp_path), books, 1, 0.1, lambda _: None)
+    faults.start()
+    wait_for_finding(books, "faults")
+    faults.end()
+
+
+def test_a_customer_that_cannot_go_on_is_found(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.soak.customers.draw", lambda *_: 1 // 0)
+    customers = Customers("http://127.0.0.1:1", books, 1, 1)
+    customers.start()
+    wait_for_finding(books, "customer 0")
+    customers.end(20)
+    (found,) = books.findings
+    assert "ZeroDivisionError" in found.what
+
+
+def test_a_customer_that_is_still_at_work_is_found(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def draw_slowly(*_: object) -> None:
+        has_begun.set()
+        may_end.wait(20)
+
+    monkeypatch.setattr("bench.soak.customers.draw", draw_slowly)
+    customers = Customers("http://127.0.0.1:1", books, 1, 1)
+    customers.start()
+    assert has_begun.wait(20)
+    customers.end(0)
+    said = [(each.book, each.where, each.what) for each in books.findings]
+    may_end.set()
+    customers.end(20)
+    assert said == [("soak", "customer 0", "still at work 0 s after the last fault")]
+
+
+def test_memory_that_a_long_run_did_not_measure_is_found() -> None:
+    assert Run(7, 2.0, "today").unmeasured() == []
+    run = Run(7, 10.0, "today")
+    assert run.unmeasured() == ["memory", "descriptors"]
+    for listed in (run.memory, run.descriptors):
+        listed.append(Line("web #1", growth_of(looks(600, 0.0))))
+    assert run.unmeasured() == []
