@@ -43,6 +43,7 @@ class Faults:
         self._fair_at = 0.0
         self.log: list[tuple[float, str]] = []
         """When, in seconds of `time.time`, and what."""
+        self.killed: set[int] = set()
         self._menu: dict[Callable[[], str], float] = {
             self._kill_child: 4, self._kill_worker: 3, self._kill_while_loading: 1, self._kill_launcher: 0.5,
             self._kill_web: 1.5, self._kill_policy_server: 2, self._kill_simulator: 1, self._terminate_state: 0.8,
@@ -196,6 +197,7 @@ class Faults:
         for process in (victim.process, *below):
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
+                self.killed.add(process.pid)
         return f"{number.name} to the {what} {victim.role} (pid {victim.process.pid}{', with all below' * bool(below)})"
 
     def _stop(self, victims: Sequence[Part], seconds: tuple[float, float]) -> str:

@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 from bench.soak import memory, orphans
 from bench.soak.books import Books
 from bench.soak.customers import Customers
+from bench.soak.deaths import ended_by_themselves
 from bench.soak.faults import Faults
 from bench.soak.memory import Bound, Watch, growth_of
 from bench.soak.report import Line, Run
@@ -191,18 +192,19 @@ class Soak:
 
     def _stop(self) -> None:
         self._say("stopping")
+        ended = ended_by_themselves(self._log(), self._faults.killed)  # before all are told to end
         left = self._system.stop()
-        text = self._system.log.read_text(errors="replace") if self._system.log.exists() else ""
+        text = self._log()
         self.run.log_counts = Counter(
             {name: len(re.findall(pattern, text, re.MULTILINE)) for name, pattern in LINES.items()}
         )
         self.books.find("processes", "after the end", *left)
         if gave_up := re.findall(r".*is not started again.*", text):
             self.books.find("processes", "supervision", *gave_up)
-        # Whatever was killed died by a signal, and a Redis that was told to stop with code 0. What ends by itself
-        # is brought back, and so hidden from users and from all other books.
-        ended = Counter(re.findall(r"(\S+) died with (exit code [1-9]\d*)", text))
-        for (name, code), times in ended.items():
-            self.books.find("processes", name, f"it ended by itself {times} times, with {code}")
+        for (name, how), times in ended.items():
+            self.books.find("processes", name, f"it ended by itself {times} times, with {how}")
         self.books.notes["processes"] = f"{len(left)} left after stop; {ended.total()} ended by themselves"
         self.books.find("files", "temporary", *orphans.files_in(self._system.temporary, orphans.TEMPORARY))
+
+    def _log(self) -> str:
+        return self._system.log.read_text(errors="replace") if self._system.log.exists() else ""

@@ -23,6 +23,7 @@ from bench.soak.books import (
     wrong_scores,
 )
 from bench.soak.customers import Customers, ends_of
+from bench.soak.deaths import ended_by_themselves
 from bench.soak.faults import Faults
 from bench.soak.memory import MEMORY, Life, Watch, growth_of
 from bench.soak.orders import MENU, Order
@@ -263,6 +264,27 @@ def test_processes_are_known_by_their_command_lines() -> None:
 @pytest.mark.parametrize("own", [[], ["workers.main"], ["workers.launch"], ["workers.main device"]])
 def test_a_process_that_is_on_its_way_has_a_name_too(own: list[str]) -> None:
     assert role_of(own, [])
+
+
+def test_whatever_died_without_a_fault_is_found() -> None:
+    log = """
+12:00:00 WARNING up workers.supervision: redis-state died with exit code 0; starting it again in 0.5 s
+12:00:01 WARNING up workers.supervision: gpu.soak.1 died with signal SIGKILL; starting it again in 0.5 s
+12:00:02 ERROR web gunicorn.error: Worker (pid:17) was sent SIGKILL! Perhaps out of memory?
+"""
+    assert not ended_by_themselves(log, {17})
+    assert ended_by_themselves(log, {18}) == {("a web process", "signal SIGKILL"): 1}, "it was not we who killed it"
+    worse = """
+12:00:03 WARNING up workers.supervision: gpu.soak.1 died with signal SIGSEGV; starting it again in 0.5 s
+12:00:04 WARNING up workers.supervision: gpu.soak.1 died with signal SIGSEGV; starting it again in 1.0 s
+12:00:05 WARNING up workers.supervision: cpu.soak.0 died with exit code 0; starting it again in 0.5 s
+12:00:06 ERROR web gunicorn.error: Worker (pid:18) exited with code 1.
+"""
+    assert ended_by_themselves(log + worse, {17}) == {
+        ("gpu.soak.1", "signal SIGSEGV"): 2,
+        ("cpu.soak.0", "exit code 0"): 1,
+        ("a web process", "exit code 1"): 1,
+    }
 
 
 class NoApi:
