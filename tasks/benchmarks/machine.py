@@ -35,7 +35,7 @@ class Machine:
 def describe(workers: Sequence[Worker], redis_version: str) -> Machine:
     devices = [worker for worker in workers if worker.pool == "device"]
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    versions = {"python": platform.python_version(), "redis-server": redis_version, **_installed()}
+    versions = {"python": platform.python_version(), "redis-server": redis_version, **installed(_VERSIONS)}
     return Machine(
         processor=_processor(),
         cores=os.cpu_count() or 1,
@@ -55,9 +55,10 @@ def _gpus(devices: Sequence[Worker]) -> tuple[str, ...]:
     return (*named.values(), *dict.fromkeys(mute))
 
 
-def _installed() -> dict[str, str]:
+def installed(packages: Sequence[str]) -> dict[str, str]:
+    """The versions of those that are there."""
     found = {}
-    for name in _VERSIONS:
+    for name in packages:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
