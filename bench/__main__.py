@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bench import page, supervised
@@ -20,6 +21,8 @@ from bench.page import Line, Result
 from bench.parts import PARTS
 from bench.spread import BRIEF, COLLECTED
 from tasks.benchmarks.machine import describe
+from workers.devices import discover_gpus
+from workers.nvml import Nvml
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "performance.md"
@@ -30,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what runs, as Ctrl-C does
     folder: Path = arguments.output or Path(time.strftime("bench_results_%Y%m%d_%H%M%S"))
     folder.mkdir(parents=True, exist_ok=True)
-    machine = describe((), "")  # before the page is written to, which changes the commit's name
+    # Before the page is written to, which changes the commit's name.
+    machine = replace(describe((), ""), gpus=_gpus())
     results: list[Result] = []
     try:
         for name in arguments.parts or PARTS:
@@ -44,6 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         print("", *page.summary(results), sep="\n", flush=True)
     return 1 if any(result.code for result in results) else 0
+
+
+def _gpus() -> tuple[str, ...]:
+    """By their products, or by index where the driver is mute."""
+    devices, _ = discover_gpus(os.environ)
+    return tuple(gpu.name for gpu in Nvml(devices).read()) or devices
 
 
 def _run(name: str, folder: Path, arguments: argparse.Namespace) -> Result:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, ContinuousBatchingConfig, GenerationConfig
 
-from bench.spread import Spread, brief, line, note, repeat
+from bench.spread import Spread, brief, line, note, spread
 from tasks.inference.engine import Generated, GenerateRequest, ModelRef, Sampling
 from workers.engines.default_models import MINILM, SMOLLM2, prepare
 from workers.engines.engine import EngineOptions, TransformersEngine
@@ -93,26 +93,23 @@ def _until_end(tokens: list[int], end: int) -> int:
     return tokens.index(end) + 1 if end in tokens else len(tokens)
 
 
-def rate(work: Callable[[], int], device: torch.device) -> float:
-    """Of one run, by CPU time, or by the clock on a GPU. The clock's is kept for the printed line."""
+def measure_once(work: Callable[[], int]) -> tuple[float, float]:
+    """The rate of one run, by CPU time and by the clock."""
     cpu, clock = time.process_time(), time.perf_counter()
     made = work()
-    by_clock.append(made / (time.perf_counter() - clock))
-    return by_clock[-1] if device.type == "cuda" else made / (time.process_time() - cpu)
-
-
-by_clock: list[float] = []
+    return made / (time.process_time() - cpu), made / (time.perf_counter() - clock)
 
 
 def measure(about: str, ways: dict[str, Callable[[], int]], unit: str, times: int) -> dict[str, Spread]:
+    """All ways by turns, so that what else the machine does touches all of them."""
     device = choose_device()
-    rates = {}
-    for name, work in ways.items():
-        by_clock.clear()
-        spread = repeat(lambda work=work: rate(work, device), times)  # type: ignore[misc]
-        rates[name] = spread
-        note(f"{about}, {name}: {spread} {unit}/s of CPU, {sorted(by_clock)[times // 2]:.4g} by the clock")
-    return rates
+    rounds = [{name: measure_once(work) for name, work in ways.items()} for _ in range(times)]
+    found = {}
+    for name in ways:
+        by_cpu, by_clock = (spread([each[name][side] for each in rounds]) for side in (0, 1))
+        found[name] = by_clock if device.type == "cuda" else by_cpu
+        note(f"{about}, {name}: {by_cpu} {unit}/s of CPU, {by_clock.middle:.4g} by the clock")
+    return found
 
 
 def generation(

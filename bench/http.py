@@ -95,7 +95,7 @@ def _answers(port: int) -> bool:
 
 
 class Client:
-    """One kept connection, as a trainer has it."""
+    """One kept connection, as a trainer or a browser has it."""
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
@@ -114,6 +114,14 @@ class Client:
     def seconds(self, **options: Any) -> float:
         started = time.perf_counter()
         self.submit([{"x": 1}], **options)
+        return time.perf_counter() - started
+
+    def seconds_to_read(self, path: str) -> float:
+        started = time.perf_counter()
+        self._connection.request("GET", path)
+        reply = self._connection.getresponse()
+        body = reply.read()
+        assert reply.status == 200, body
         return time.perf_counter() - started
 
     def watch(self, job: str) -> None:

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.plain_generation import load_generator
 from bench.spread import Spread, brief, line, note, spread
 from bench.stack import Stack, stack
 from config.settings import load_settings
@@ -57,20 +58,11 @@ def _by_engine(model: str) -> Any:
 
 
 def _row_by_row(model: str) -> Any:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    network: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    generate = load_generator(model, TOKENS)
 
     def run(asked: list[str]) -> None:
         for each in asked:
-            chat = [{"role": "user", "content": each}]
-            inputs: Any = tokenizer.apply_chat_template(
-                chat, add_generation_prompt=True, return_tensors="pt", return_dict=True
-            )
-            with torch.inference_mode():
-                network.generate(**inputs, max_new_tokens=TOKENS, do_sample=False)
+            generate([[{"role": "user", "content": each}]])
 
     return run
 

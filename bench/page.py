@@ -64,7 +64,8 @@ def summary(results: Sequence[Result]) -> Iterator[str]:
 
 def write(page: Path, result: Result, folder: Path, machine: Machine) -> None:
     """Its table between its marks is made anew, and the line about the machine; all else stays."""
-    about = f"{machine.processor}, {machine.cores} cores, {machine.memory_gb:g} GB, {machine.system}; no GPU."
+    about = f"{machine.processor}, {machine.cores} cores, {machine.memory_gb:g} GB, {machine.system}; "
+    about += f"{', '.join(machine.gpus) or 'no GPU'}."
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items() if version)
     text = _between(page.read_text(), "machine", f"{about} {versions}.")
     when = f"{_time(result.took_s)} on {time.strftime('%Y-%m-%d', time.gmtime())}, commit {machine.commit}"

@@ -19,7 +19,7 @@ class Damage:
     lost: int
     """Items without a right answer when the run had ended, or patience had."""
     repeated: int
-    """Calls beyond one for the same question, or rows computed again."""
+    """Calls beyond one for the same question, or rows begun again."""
     ended: bool
     """Whether it ended with answers, by itself and before our patience did."""
     after_s: float
@@ -44,12 +44,11 @@ def assess(
 def kill_halfway(name: str, place: Place, witness: Witness, number: int) -> Damage:
     """All questions differ, so that whatever is asked twice is asked again."""
     with program(name, place) as running:
-        running.prepare(1 + number, place.in_flight)
-        running.answer(PATIENCE_S)  # warm
+        half_s = _warm(running, place.in_flight, number, is_timed=witness.count_done() is None)
         asked = running.prepare(1, number)
         witness.reset()
         running.start_answering(PATIENCE_S)
-        _wait_for_answers(witness, number // 2)
+        _wait_for_half(witness, number, half_s)
         running.kill()
         killed_s = time.monotonic()
         if running.victims:
@@ -74,9 +73,21 @@ def _reply(running: Program) -> tuple[float, list[Any]] | None:
         return None
 
 
-def _wait_for_answers(witness: Witness, number: int) -> None:
+def _warm(running: Program, in_flight: int, number: int, is_timed: bool) -> float:
+    """Half of the seconds that as many questions take when nobody is killed, if that is wanted."""
+    running.prepare(1 + number, number if is_timed else in_flight)
+    running.answer(PATIENCE_S)
+    if not is_timed:
+        return 0.0
+    running.prepare(1 + 2 * number, number)
+    return running.answer(PATIENCE_S)[0] / 2
+
+
+def _wait_for_half(witness: Witness, number: int, half_s: float) -> None:
+    """Until half of the answers are there, or half of the time is over where nobody counts them."""
     deadline = time.monotonic() + PATIENCE_S
-    while witness.count_done() < number:
+    while (done := witness.count_done()) is not None and done < number // 2:
         if time.monotonic() > deadline:
-            raise RuntimeError(f"not {number} answers within {PATIENCE_S:.0f} s")
+            raise RuntimeError(f"not {number // 2} answers within {PATIENCE_S:.0f} s")
         time.sleep(0.02)
+    time.sleep(half_s)

@@ -41,7 +41,7 @@ JUDGES = {
 GENERATORS = {
     "assay-inference": Entry("Assay, inference job", "assay_inference", "AssayInference"),
     "one-by-one": Entry("transformers, one by one", "transformers_one_by_one", "TransformersOneByOne"),
-    "static-split": Entry("transformers, static split by torchrun", "static_split", "StaticSplit"),
+    "static-split": Entry("transformers, batches of 8 in a static split by torchrun", "static_split", "StaticSplit"),
 }
 PEERS = JUDGES | GENERATORS
 

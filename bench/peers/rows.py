@@ -1,9 +1,10 @@
-"""The rows that every peer has SmolLM2 answer, and how plain transformers does it."""
+"""The rows that every peer has SmolLM2 answer."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from bench import plain_generation
 from bench.inference import questions
 from bench.peers.questions import Question
 
@@ -17,21 +18,6 @@ def make_rows(first: int, number: int, repeated_share: float = 0.0) -> list[Ques
     return [Question({"query": text}, [{"role": "user", "content": text}]) for text in questions(number, first)]
 
 
-def load_generator() -> Callable[[Any], str]:
-    """From messages to an answer, one `generate` each; the model is that of BENCH_MODEL."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer: Any = AutoTokenizer.from_pretrained(os.environ["BENCH_MODEL"])
-    network: Any = AutoModelForCausalLM.from_pretrained(os.environ["BENCH_MODEL"], dtype=torch.float32)
-
-    def generate(messages: Any) -> str:
-        inputs = tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
-        )
-        with torch.inference_mode():
-            tokens = network.generate(**inputs, max_new_tokens=TOKENS, do_sample=False)
-        text: str = tokenizer.decode(tokens[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
-        return text
-
-    return generate
+def load_generator() -> Callable[[Sequence[Any]], list[str]]:
+    """How plain transformers answers them: the messages of several rows together. The model is that of BENCH_MODEL."""
+    return plain_generation.load_generator(os.environ["BENCH_MODEL"], TOKENS)

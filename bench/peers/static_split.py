@@ -1,4 +1,5 @@
-"""transformers under torchrun: each rank answers every n-th row, and the answers are there when all ranks have ended.
+"""transformers under torchrun: each rank answers every n-th row, in batches, and the answers are there when all ranks
+have ended.
 
 torchrun itself starts the ranks, and starts all of them again when one dies. They are told what to do by files, as they
 outlive a run: a rank's rows are a file that the program writes, and its answers one that it writes itself.
@@ -19,6 +20,8 @@ from bench.peers.rows import load_generator
 from bench.peers.witness import Journal
 from bench.peers.worker_groups import WorkerGroups
 
+#: Rows that a rank generates together, in input order.
+BATCH = 8
 #: Seconds between two looks for a file.
 LOOK_S = 0.01
 
@@ -32,10 +35,12 @@ def serve(place: Path, folder: Path, rank: int, ranks: int) -> None:
         if answers.exists():  # of before this rank was started again
             number += 1
         elif rows.exists():
-            found = []
-            for messages in json.loads(rows.read_text())[rank::ranks]:
-                found.append(generate(messages))
-                journal.add(messages[0]["content"])
+            mine, found = json.loads(rows.read_text())[rank::ranks], list[str]()
+            for at in range(0, len(mine), BATCH):
+                batch = mine[at : at + BATCH]
+                for messages in batch:
+                    journal.add(messages[0]["content"])
+                found += generate(batch)
             _write(answers, found)
         else:
             time.sleep(LOOK_S)
@@ -58,7 +63,7 @@ class StaticSplit(Peer):
 
     @property
     def given(self) -> str:
-        return f"{self.place.in_flight} processes of 1 thread"
+        return f"{self.place.in_flight} processes of 1 thread, batches of {BATCH}"
 
     @contextmanager
     def running(self) -> Iterator[None]:

@@ -1,18 +1,16 @@
 """What was measured, as one table for people and one document for programs."""
 
 import json
-import os
-import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 from bench.peers.kill import PATIENCE_S, Damage
 from bench.peers.registry import GENERATORS, JUDGES
 from bench.peers.speed import Speed
 from bench.spread import spread
+from tasks.benchmarks.machine import Machine, describe, installed
 
 HEAD = (
     "", "given", "items/s", "one item, p50 / p95 ms", "CPU s per 1,000", "of Redis", "memory MB", "calls per question",
@@ -88,7 +86,7 @@ class Report:
         rows = {name: asdict(row) for name, row in self.rows.items()}
         for row in rows.values():
             row["speed"].pop("answers")
-        document = {"machine": machine(), "conditions": self.conditions, "rows": rows}
+        document = {"machine": asdict(machine()), "conditions": self.conditions, "rows": rows}
         document |= {"skipped": self.skipped, "failed": self.failed}
         return json.dumps(document, indent=1)
 
@@ -137,20 +135,17 @@ def _middle(values: Sequence[float]) -> float | None:
     return spread(values).middle if values else None
 
 
-def machine() -> Mapping[str, Any]:
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return {"cores": os.cpu_count(), "python": platform.python_version(), "packages": found}
+@cache
+def machine() -> Machine:
+    """Where this runs, with the packages that peers are made of."""
+    here = describe((), "")
+    return replace(here, versions={"python": here.versions["python"], **installed(PACKAGES)})
 
 
 def describe_machine() -> str:
     here = machine()
-    packages = ", ".join(f"{name} {number}" for name, number in here["packages"].items())
-    return f"{here['cores']} cores, Python {here['python']}; {packages}. Given up after {PATIENCE_S:.0f} s."
+    versions = ", ".join(f"{name} {number}" for name, number in here.versions.items())
+    return f"{here.cores} cores; {versions}. Given up after {PATIENCE_S:.0f} s."
 
 
 def _range(values: Sequence[float]) -> str:

@@ -23,8 +23,8 @@ class TransformersOneByOne(Peer):
 
     def answer(self, asked: Sequence[Question], patience_s: float) -> list[Any]:  # noqa: ARG002  # it has nobody to wait for
         journal = Journal(self.place.folder)
-        answers = []
+        answers: list[Any] = []
         for question in asked:
-            answers.append(self._generate(question.messages))
             journal.add(question.item["query"])
+            answers += self._generate([question.messages])
         return answers

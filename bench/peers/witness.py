@@ -11,12 +11,12 @@ class Witness(ABC):
     def reset(self) -> None: ...
 
     @abstractmethod
-    def count_done(self) -> int:
-        """Answers so far."""
+    def count_done(self) -> int | None:
+        """Answers so far; None: nobody can say before the end."""
 
     @abstractmethod
     def count_made(self) -> tuple[int, int]:
-        """How many calls were made, or rows computed, and how many of these were different."""
+        """How many calls were made, or rows begun, and how many of these were different."""
 
 
 class ApiCounts(Witness):
@@ -38,11 +38,12 @@ class ApiCounts(Witness):
 
 
 class Journal(Witness):
-    """A file with a line for each row that was computed, written by whoever computes it; for Assay, which
-    says how many rows a dead worker held, by the program as it reads them."""
+    """A file with a line for each row that was begun, written by whoever begins it; for Assay, which says how many rows
+    a dead worker held, by the program as it reads them. Rows of a batch end together, so nobody can say when half of
+    them are done."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = folder / "computed.log"
+        self._file = folder / "begun.log"
 
     def add(self, query: str, times: int = 1) -> None:
         with self._file.open("a") as file:
@@ -51,12 +52,9 @@ class Journal(Witness):
     def reset(self) -> None:
         self._file.write_text("")
 
-    def count_done(self) -> int:
-        return len(self._lines())
+    def count_done(self) -> None:
+        return None
 
     def count_made(self) -> tuple[int, int]:
-        lines = self._lines()
+        lines = self._file.read_text().splitlines()
         return len(lines), len(set(lines))
-
-    def _lines(self) -> list[str]:
-        return self._file.read_text().splitlines()

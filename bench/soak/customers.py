@@ -3,7 +3,6 @@
 import random
 import threading
 import time
-import traceback
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +12,7 @@ from assay.client import Job
 from assay.errors import AssayError, Conflict, ConnectionFailed, WaitTimeout
 from assay.retry import Retry
 
-from bench.soak.books import Account, Books
+from bench.soak.books import CANCELLED, DONE, LATE, Account, Books, End
 from bench.soak.orders import Order, draw
 
 #: Seconds a customer goes on trying while the API is away.
@@ -53,19 +52,24 @@ class Customers:
             thread.join(max(0.0, deadline - time.monotonic()))
         for job, name in list(self.open.items()):
             self._books.find("outcomes", f"{name} {job}", f"it has not ended {timeout_s:.0f} s after the last fault")
+        for thread in self._threads:
+            if thread.is_alive():  # also with no job open: it may wait for one to be accepted
+                self._books.find("soak", thread.name, f"still at work {timeout_s:.0f} s after the last fault")
 
     def _live(self, chance: random.Random) -> None:
-        with Assay(self._url, retry=Retry(give_up_after_s=PATIENCE_S, max_delay_s=3.0)) as client:
+        with (
+            self._books.telling("soak", threading.current_thread().name),
+            Assay(self._url, retry=Retry(give_up_after_s=PATIENCE_S, max_delay_s=3.0)) as client,
+        ):
             while not self._over.is_set():
                 order = draw(chance, self._with_poison.is_set())
                 twist = chance.choices(TWISTS, WEIGHTS)[0]
                 where = f"{order.name} ({twist})"
-                try:
-                    self._deal(client, order, twist, chance)
-                except AssayError as error:
-                    self._books.find("outcomes", where, f"{type(error).__name__}: {error}")
-                except Exception:  # noqa: BLE001  # told in the report, which fails for it
-                    self._books.find("outcomes", where, traceback.format_exc()[-600:])
+                with self._books.telling("outcomes", where):
+                    try:
+                        self._deal(client, order, twist, chance)
+                    except AssayError as error:
+                        self._books.find("outcomes", where, f"{type(error).__name__}: {error}")
                 self._over.wait(chance.uniform(0.0, 0.6))
 
     def _deal(self, client: Assay, order: Order, twist: str, chance: random.Random) -> None:
@@ -92,7 +96,7 @@ class Customers:
             self._retry(job)
             _wait(job)
         account = _read(job, order)
-        self._books.enter(account, order.expected)
+        self._books.enter(account, order.expected, ends_of(order, twist))
         if order.name == "inference":
             self._compare_answers(order, account, where)
         if twist == "twice":
@@ -139,6 +143,11 @@ class Customers:
                 answer = row["value"]["answers"][0]
                 if self._answers.setdefault(item["query"], answer) != answer:
                     self._books.find("scores", where, f"{item['query']} is {answer!r}, and was something else before")
+
+
+def ends_of(order: Order, twist: str) -> set[End]:
+    """How the job may end. Not as failed: no order says how many of its items may."""
+    return {DONE} | ({LATE} if "deadline_s" in order.options else set()) | ({CANCELLED} if twist == "cancel" else set())
 
 
 def _each(items: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

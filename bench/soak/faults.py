@@ -10,10 +10,13 @@ from contextlib import suppress
 
 import psutil
 
+from bench.soak.books import Books
 from bench.soak.system import Part, System
 
 #: Parts that are spared after a while, so that there are lives long enough to measure.
 WITNESSES = ("device 0", "device 0 child", "api 0", "cpu 0", "cpu 0 child")
+#: Seconds until the first fault.
+FIRST_S = 3.0
 STORMS: dict[str, dict[str, object]] = {
     "429": {"share_429": 0.7},
     "500": {"share_500": 0.7},
@@ -29,9 +32,9 @@ FAIR_WEATHER: dict[str, object] = {
 
 
 class Faults:
-    def __init__(self, system: System, seed: int, fault_s: float, say: Callable[[str], None]) -> None:
+    def __init__(self, system: System, books: Books, seed: int, fault_s: float, say: Callable[[str], None]) -> None:
         """`fault_s`: seconds between two, on average."""
-        self._system, self._fault_s, self._say = system, fault_s, say
+        self._system, self._books, self._fault_s, self._say = system, books, fault_s, say
         self._chance = random.Random(f"{seed}:faults")
         self._over = threading.Event()
         self._sparing = threading.Event()
@@ -40,6 +43,7 @@ class Faults:
         self._fair_at = 0.0
         self.log: list[tuple[float, str]] = []
         """When, in seconds of `time.time`, and what."""
+        self.killed: set[int] = set()
         self._menu: dict[Callable[[], str], float] = {
             self._kill_child: 4, self._kill_worker: 3, self._kill_while_loading: 1, self._kill_launcher: 0.5,
             self._kill_web: 1.5, self._kill_policy_server: 2, self._kill_simulator: 1, self._terminate_state: 0.8,
@@ -64,14 +68,15 @@ class Faults:
         self._tidy(float("inf"))
 
     def _live(self) -> None:
-        next_at = time.monotonic() + 3
+        next_at = time.monotonic() + FIRST_S
         while not self._over.wait(0.25):
-            self._tidy(time.monotonic())
-            if time.monotonic() < next_at:
-                continue
-            next_at = time.monotonic() + self._fault_s * self._chance.uniform(0.4, 1.6)
-            if not (self._due and self._commit(self._due[0])):
-                self._commit(self._chance.choices(list(self._menu), list(self._menu.values()))[0])
+            with self._books.telling("soak", "faults"):
+                self._tidy(time.monotonic())
+                if time.monotonic() < next_at:
+                    continue
+                next_at = time.monotonic() + self._fault_s * self._chance.uniform(0.4, 1.6)
+                if not (self._due and self._commit(self._due[0])):
+                    self._commit(self._chance.choices(list(self._menu), list(self._menu.values()))[0])
 
     def _commit(self, fault: Callable[[], str]) -> bool:
         """Whether there was anything for it to hit."""
@@ -192,6 +197,7 @@ class Faults:
         for process in (victim.process, *below):
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
+                self.killed.add(process.pid)
         return f"{number.name} to the {what} {victim.role} (pid {victim.process.pid}{', with all below' * bool(below)})"
 
     def _stop(self, victims: Sequence[Part], seconds: tuple[float, float]) -> str:

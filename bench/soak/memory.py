@@ -14,6 +14,7 @@ from statistics import median
 
 import psutil
 
+from bench.soak.books import Books
 from bench.soak.system import System, patient
 
 MB = 1 << 20
@@ -96,8 +97,8 @@ def slope(looks: Sequence[tuple[float, float]]) -> float:
 class Watch:
     """Looks at a system until it is told to end."""
 
-    def __init__(self, system: System) -> None:
-        self._system = system
+    def __init__(self, system: System, books: Books) -> None:
+        self._system, self._books = system, books
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watch")
         self.lives: dict[str, Life] = {}
@@ -113,7 +114,8 @@ class Watch:
 
     def _watch(self) -> None:
         while not self._over.is_set():
-            self.look()
+            with self._books.telling("soak", "watch over the memory"):
+                self.look()
             self._over.wait(LOOK_S)
 
     def look(self) -> None:

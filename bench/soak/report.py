@@ -23,7 +23,12 @@ BOOKS = {
     "keys": "every key that is left has a reason",
     "files": "no file is left",
     "processes": "no process is left, none was given up, and none ended by itself",
+    "soak": "the soak's own threads worked to the end",
 }
+
+
+#: Minutes from which on a run has lives that are long enough.
+MEASURED_MINUTES = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,10 @@ class Run:
         """Growth can be told of lives that were long enough only; a short run has none."""
         needed = {"memory": self.memory, "descriptors": self.descriptors}.get(book)
         return needed is None or any(line.growth.per_10_min is not None for line in needed)
+
+    def unmeasured(self) -> list[str]:
+        """Books of growth that a run of this length should have measured, and has not."""
+        return [book for book in BOOKS if self.minutes >= MEASURED_MINUTES and not self.measures(book)]
 
 
 def balances(books: Books) -> bool:

@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 from bench.soak import memory, orphans
 from bench.soak.books import Books
 from bench.soak.customers import Customers
+from bench.soak.deaths import ended_by_themselves
 from bench.soak.faults import Faults
 from bench.soak.memory import Bound, Watch, growth_of
 from bench.soak.report import Line, Run
@@ -50,8 +51,8 @@ class Soak:
         self._seconds = minutes * 60
         self.books, self.run = Books(), Run(seed, minutes, time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()))
         self._system = System(folder)
-        self._watch = Watch(self._system)
-        self._faults = Faults(self._system, seed, fault_s, say)
+        self._watch = Watch(self._system, self.books)
+        self._faults = Faults(self._system, self.books, seed, fault_s, say)
         self._customers = Customers(self._system.url, self.books, seed, CUSTOMERS)
         self._trainer = Trainer(self._system.url, self.books, seed)
         self._began = time.monotonic()
@@ -152,6 +153,8 @@ class Soak:
             self.run.redis.append(Line(role, growth))
             if growth.exceeds(memory.REDIS):
                 self.books.find("redis", role, f"{growth.per_10_min:+.1f} MB per ten minutes")
+        for book in self.run.unmeasured():
+            self.books.find(book, "all processes", "no life was long enough to be measured")
         measured = [line for line in self.run.memory if line.growth.per_10_min is not None]
         most = max(measured, key=lambda line: line.growth.per_10_min or 0.0, default=None)
         said = f"{len(measured)} of {len(self.run.memory)} lives were long enough to measure"
@@ -189,18 +192,19 @@ class Soak:
 
     def _stop(self) -> None:
         self._say("stopping")
+        ended = ended_by_themselves(self._log(), self._faults.killed)  # before all are told to end
         left = self._system.stop()
-        text = self._system.log.read_text(errors="replace") if self._system.log.exists() else ""
+        text = self._log()
         self.run.log_counts = Counter(
             {name: len(re.findall(pattern, text, re.MULTILINE)) for name, pattern in LINES.items()}
         )
         self.books.find("processes", "after the end", *left)
         if gave_up := re.findall(r".*is not started again.*", text):
             self.books.find("processes", "supervision", *gave_up)
-        # Whatever was killed died by a signal, and a Redis that was told to stop with code 0. What ends by itself
-        # is brought back, and so hidden from users and from all other books.
-        ended = Counter(re.findall(r"(\S+) died with (exit code [1-9]\d*)", text))
-        for (name, code), times in ended.items():
-            self.books.find("processes", name, f"it ended by itself {times} times, with {code}")
+        for (name, how), times in ended.items():
+            self.books.find("processes", name, f"it ended by itself {times} times, with {how}")
         self.books.notes["processes"] = f"{len(left)} left after stop; {ended.total()} ended by themselves"
         self.books.find("files", "temporary", *orphans.files_in(self._system.temporary, orphans.TEMPORARY))
+
+    def _log(self) -> str:
+        return self._system.log.read_text(errors="replace") if self._system.log.exists() else ""

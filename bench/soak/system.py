@@ -178,17 +178,16 @@ def role_of(own: list[str], above: list[str]) -> str:
     line, parent = " ".join(own), " ".join(above)
     if "redis-server" in line:
         return REDIS
-    if "workers.main" in line:
-        at = own.index("workers.main")
-        name = f"{own[at + 1]} {own[own.index('--index') + 1]}"
+    if "workers.main" in own:
+        name = f"{_after('workers.main', own)} {_after('--index', own)}"
         return f"{name} child" if "workers.main" in parent else name
-    if "workers.launch" in line:
-        return f"launcher {own[own.index('workers.launch') + 1]}"
+    if "workers.launch" in own:
+        return f"launcher {_after('workers.launch', own)}"
     if "gunicorn" in line:
         return "web" if "gunicorn" in parent else "gunicorn"
     for mark, name in (
         ("workers.development_api", "development API"),
-        ("workers.development_policy", f"policy server {own[-1]}"),
+        ("workers.development_policy", f"policy server {''.join(own[-1:])}"),
         ("workers.environments", "simulator"),
         ("tasks.scoring.isolated", "scorer"),
         ("flower", "flower"),
@@ -197,6 +196,11 @@ def role_of(own: list[str], above: list[str]) -> str:
         if mark in line:
             return name
     return line[:60] or "(nameless)"
+
+
+def _after(mark: str, own: list[str]) -> str:
+    """The argument after this one; a process that is on its way may not have it yet."""
+    return "".join(own[own.index(mark) + 1 :][:1]) if mark in own else ""
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import threading
 import time
 import traceback
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -56,7 +57,10 @@ class Trainer:
             self._books.find("rollouts", self.open, f"it is not over {timeout_s:.0f} s after the last fault")
 
     def _live(self) -> None:
-        with Assay(self._url, retry=Retry(give_up_after_s=150.0, max_delay_s=3.0)) as client:
+        with (
+            self._books.telling("soak", "trainer"),
+            Assay(self._url, retry=Retry(give_up_after_s=150.0, max_delay_s=3.0)) as client,
+        ):
             while not self._over.is_set():
                 try:
                     self._train(client)
@@ -78,24 +82,25 @@ class Trainer:
         self._books.count("rollouts accepted")
         self._books.count(f"rollouts: {name}")
         versions = Versions(rollouter, chance) if name == "versioned" else None
-        acknowledged = self._consume(client, rollouter, versions)
+        acknowledged, was_ended = self._consume(client, rollouter, versions)
         told = rollouter.view()
         job = told["job"]
-        delivery = Delivery(self.open, SAMPLES_EACH, job["ok"], job["failed"], acknowledged, told["statistics"])
+        delivery = Delivery(self.open, SAMPLES_EACH, job["ok"], acknowledged, told["statistics"])
         where = f"{name} {self.open}"
         self._books.find("rollouts", where, *wrong_deliveries(delivery))
         if job["failed"]:
             self._books.find("rollouts", where, f"{job['failed']} groups failed: {job['reasons']}")
-        if job["state"] == "done" and job["ok"] != groups:
-            self._books.find("rollouts", where, f"{groups} groups were asked for, {job['ok']} are ok")
+        self._books.find("rollouts", where, *wrong_end(job, groups, was_ended))
         self._books.count("rollouts ended")
         self._books.count("samples acknowledged", len(acknowledged))
         self._books.count("samples dropped as stale", told["statistics"]["dropped_stale_samples"])
         self.open = ""
 
-    def _consume(self, client: Assay, rollouter: FullyAsyncRollouter, versions: "Versions | None") -> list[str]:
-        """Take until all is over; ids of the samples that were acknowledged."""
-        chance, names = self._chance, ("one", "two")
+    def _consume(
+        self, client: Assay, rollouter: FullyAsyncRollouter, versions: "Versions | None"
+    ) -> tuple[list[str], bool]:
+        """Take until all is over; ids of the samples that were acknowledged, and whether we ended the rollout."""
+        chance, names, was_ended = self._chance, ("one", "two"), False
         queues = {name: self._consumer(client, name) for name in names}
         acknowledged: list[str] = []
         while True:
@@ -105,8 +110,9 @@ class Trainer:
             if not taken:
                 told = rollouter.view()
                 if told["job"]["state"] in ("done", "failed", "cancelled") and _is_empty(told):
-                    return acknowledged
+                    return acknowledged, was_ended
                 if self._over.is_set():
+                    was_ended = True
                     rollouter.end()  # samples that wait can still be had
                 elif versions:
                     versions.starve()
@@ -157,6 +163,15 @@ class Versions:
         except Conflict:  # the rollout is over
             return
         self.current = number if is_synced else self._synchronizer.current_version
+
+
+def wrong_end(job: Mapping[str, Any], groups: int, was_ended: bool) -> list[str]:
+    """A rollout ends as done with all its groups, or cancelled if we ended it."""
+    if job["state"] == "done":
+        return [] if job["ok"] == groups else [f"{groups} groups were asked for, {job['ok']} are ok"]
+    if job["state"] == "cancelled" and was_ended:
+        return []
+    return [f"it ended as {job['state']!r} ({job['reason'] or 'no reason'}), which nobody asked for"]
 
 
 def _is_empty(told: dict[str, Any]) -> bool:

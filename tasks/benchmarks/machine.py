@@ -36,7 +36,7 @@ class Machine:
 def describe(slots: Sequence[str], redis_version: str, gpus: Sequence[str] = ()) -> Machine:
     """This machine, with the devices that a run was planned for."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    versions = {"python": platform.python_version(), "redis-server": redis_version, **_installed()}
+    versions = {"python": platform.python_version(), "redis-server": redis_version, **installed(_VERSIONS)}
     return Machine(
         processor=_processor(),
         cores=os.cpu_count() or 1,
@@ -56,9 +56,10 @@ def gpus_of(devices: Sequence[Worker]) -> tuple[str, ...]:
     return (*named.values(), *dict.fromkeys(mute))
 
 
-def _installed() -> dict[str, str]:
+def installed(packages: Sequence[str]) -> dict[str, str]:
+    """The versions of those that are there."""
     found = {}
-    for name in _VERSIONS:
+    for name in packages:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

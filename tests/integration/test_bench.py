@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -57,6 +58,21 @@ def test_a_part_that_fails_is_told_and_the_others_are_measured(tmp_path: Path) -
     assert "| early | 3.00 |" in page
     assert "**killed failed (exit -9): **" in page
     assert "| fast | 3.00 |  | >= 2 | met |" in page
+
+
+def test_ways_to_use_a_model_are_measured_by_turns() -> None:
+    from bench.engines import measure
+
+    begun: list[str] = []
+
+    def way(name: str) -> int:
+        begun.append(name)
+        sum(range(10_000))  # a rate takes some time
+        return 1
+
+    found = measure("prompts", {name: partial(way, name) for name in ("plain", "ours")}, "tokens", times=3)
+    assert begun == ["plain", "ours"] * 3
+    assert found["ours"].least <= found["ours"].middle <= found["ours"].most
 
 
 def test_only_the_parts_asked_for_are_written(tmp_path: Path) -> None:

@@ -11,9 +11,12 @@ from bench.peers.peer import Place
 from bench.peers.program import program
 from bench.peers.questions import make_questions
 from bench.peers.registry import JUDGES
+from bench.peers.rows import make_rows
 from bench.peers.speed import Course, Speed
 from bench.peers.table import Report, Row, ahead
 from bench.peers.witness import ApiCounts, Journal
+from bench.plain_generation import load_generator
+from tests import tiny_models
 from workers.development_api.handle import Handle, running
 
 
@@ -44,10 +47,35 @@ def test_a_peer_gives_every_question_its_right_verdict(name: str, place: Place, 
 def test_a_program_that_is_killed_and_run_again_repeats_what_it_had_asked(
     place: Place, development_api: Handle
 ) -> None:
-    damage = kill_halfway("threads", place, ApiCounts(development_api), 20)
+    # Its calls take a second in all: half of that is left when it is killed, should we look late.
+    damage = kill_halfway("threads", place, ApiCounts(development_api), 80)
     assert damage.lost == 0
     assert damage.ended
-    assert 10 <= damage.repeated < 20
+    assert 40 <= damage.repeated < 80
+
+
+class Silent(ApiCounts):
+    """Does not say how far it is, as who writes a journal of batches cannot."""
+
+    def count_done(self) -> None:  # type: ignore[override]
+        return None
+
+
+def test_where_nobody_counts_answers_the_kill_comes_after_half_of_the_time(
+    place: Place, development_api: Handle
+) -> None:
+    damage = kill_halfway("threads", place, Silent(development_api), 80)
+    assert (damage.lost, damage.ended) == (0, True)
+    assert 0 < damage.repeated < 80
+
+
+def test_a_batch_is_answered_as_its_rows_are_one_by_one(tmp_path: Path) -> None:
+    generate = load_generator(str(tiny_models.write(tmp_path)), 12)
+    chats = [row.messages for row in make_rows(1, 8)]
+    assert len({len(chat[0]["content"]) for chat in chats}) > 3, "some are padded"
+    answers = generate(chats)
+    assert answers == [generate([chat])[0] for chat in chats]
+    assert len(set(answers)) > 1
 
 
 def test_lost_items_and_repeated_calls_are_told_apart() -> None:

@@ -1,6 +1,7 @@
 """The tables of docs/performance.md: what counts as met, and that no part of `make bench` is left out."""
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,10 +63,17 @@ def test_a_table_is_written_between_its_marks_and_what_was_not_measured_stays(tm
     text = there.read_text()
     assert "| faster | 3.00 | 2.50 to 3.50 | >= 2 | met |\n| slower | 1.00 |  | >= 2 | **missed** |\n<!-- /core" in text
     assert "`make bench ARGS=core`, 60 seconds on " in text
-    assert "A processor, 2 cores" in text
+    assert "A processor, 2 cores, 8 GB, Linux; no GPU. python 3.12." in text
     assert "kept" in text
     assert "old" not in text
     assert list(page.summary([result])) == ["1 of 2 targets met, in 60 seconds", "missed: slower: 1.00, target >= 2"]
+
+
+def test_the_gpus_that_figures_were_measured_on_are_named(tmp_path: Path) -> None:
+    there = marked(tmp_path / "page.md", machine="", core="")
+    page.write(there, page.Result("core", 0, 60.0, LINES), tmp_path, replace(MACHINE, gpus=("A100", "A100")))
+    assert "Linux; A100, A100. python 3.12." in there.read_text()
+    assert "no GPU" not in there.read_text()
 
 
 def test_a_failed_part_says_so_on_the_page_and_keeps_what_it_had_measured(tmp_path: Path) -> None:

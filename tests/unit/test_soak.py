@@ -1,6 +1,8 @@
 """The soak's books: whatever does not balance is found. A soak that finds nothing is worth what its books are."""
 
 import random
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,11 +10,26 @@ from typing import Any
 import pytest
 
 from bench.soak import orphans
-from bench.soak.books import Account, Books, Delivery, Expected, wrong_deliveries, wrong_outcomes, wrong_scores
-from bench.soak.memory import MEMORY, Life, growth_of
+from bench.soak.books import (
+    CANCELLED,
+    DONE,
+    LATE,
+    Account,
+    Books,
+    Delivery,
+    Expected,
+    wrong_deliveries,
+    wrong_outcomes,
+    wrong_scores,
+)
+from bench.soak.customers import Customers, ends_of
+from bench.soak.deaths import ended_by_themselves
+from bench.soak.faults import Faults
+from bench.soak.memory import MEMORY, Life, Watch, growth_of
 from bench.soak.orders import MENU, Order
 from bench.soak.report import BOOKS, Line, Run, as_json, as_markdown, balances
-from bench.soak.system import role_of
+from bench.soak.system import Part, System, role_of
+from bench.soak.trainers import wrong_end
 from config import keys
 from tasks.jobs.core import create_core
 from tests.conftest import NOWHERE
@@ -31,9 +48,13 @@ def failed(index: int, error: str) -> dict[str, Any]:
 GOOD = [row(0), row(1), failed(2, "bad")]
 
 
-def account(*rows: dict[str, Any], state: str = "done", ok: int | None = None, reason: str = "") -> Account:
-    counted = sum(each["status"] == "ok" for each in rows) if ok is None else ok
-    return Account("j", "rules", state, reason, 3, counted, 3 - counted, rows)
+def account(
+    *rows: dict[str, Any], state: str = "done", ok: int | None = None, failed: int | None = None, reason: str = ""
+) -> Account:
+    statuses = [each["status"] for each in rows]
+    ok = statuses.count("ok") if ok is None else ok
+    failed = statuses.count("failed") + statuses.count("timed_out") if failed is None else failed
+    return Account("j", "rules", state, reason, 3, ok, failed, rows)
 
 
 def test_books_that_balance_are_left_alone() -> None:
@@ -49,6 +70,8 @@ def test_books_that_balance_are_left_alone() -> None:
         ([*GOOD, row(1)], {}, "1 items with several outcomes: [1]"),
         ([GOOD[1], GOOD[0], GOOD[2]], {}, "outcomes are not in input order"),
         (GOOD, {"ok": 3}, "the job counts 3 ok, its outcomes 2"),
+        (GOOD, {"failed": 0}, "the job counts 0 failed, its outcomes 1"),
+        (GOOD, {"failed": 2}, "the job counts 2 failed, its outcomes 1"),
         (GOOD, {"state": "running"}, "the job is 'running', which is no end"),
         ([row(0, id="x"), *GOOD[1:]], {}, "item 0 has the id 'x' and came as 'a'"),
         ([row(0, "pending"), *GOOD[1:]], {}, "item 0 is 'pending' in a job that is done"),
@@ -66,10 +89,39 @@ def test_a_lost_doubled_or_impossible_outcome_is_found(
 
 def test_a_deadline_and_a_cancel_leave_items_undone() -> None:
     late = [row(at, "timed_out", error={"type": "timed_out"}, valid=False) for at in range(3)]
-    assert wrong_outcomes(account(*late, reason="deadline"), EXPECTED) == []
+    assert wrong_outcomes(account(*late, reason="deadline", failed=0), EXPECTED, (DONE, LATE)) == []
     assert wrong_outcomes(account(*late), EXPECTED)
     cancelled = [row(at, "cancelled", valid=False) for at in range(3)]
-    assert wrong_outcomes(account(*cancelled, state="cancelled"), EXPECTED) == []
+    ended = account(*cancelled, state="cancelled", reason="cancelled")
+    assert wrong_outcomes(ended, EXPECTED, (DONE, CANCELLED)) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"), [("cancelled", "cancelled"), ("failed", "too_many_failed"), ("done", "deadline")]
+)
+def test_a_job_that_ends_otherwise_than_its_customer_asked_for_is_found(state: str, reason: str) -> None:
+    books = Books()
+    books.enter(account(*GOOD, state=state, reason=reason), EXPECTED)
+    said = f"the job ended as {state!r} ({reason}), which nobody asked for"
+    assert [each.what for each in books.findings] == [said]
+
+
+def test_a_job_may_end_late_only_with_a_deadline_and_cancelled_only_by_its_customer() -> None:
+    plain, late = (Order("o", "simulated", [], {}, [], options) for options in ({}, {"deadline_s": 1.0}))
+    assert ends_of(plain, "none") == ends_of(plain, "retry") == {DONE}
+    assert ends_of(late, "pause") == {DONE, LATE}
+    assert ends_of(plain, "cancel") == {DONE, CANCELLED}
+
+
+def test_a_rollout_that_ends_short_or_that_nobody_ended_is_found() -> None:
+    assert wrong_end({"state": "done", "ok": 40, "reason": ""}, 40, was_ended=False) == []
+    assert wrong_end({"state": "cancelled", "ok": 7, "reason": "cancelled"}, 40, was_ended=True) == []
+    assert wrong_end({"state": "done", "ok": 39, "reason": ""}, 40, was_ended=False)
+    for state in ("failed", "cancelled"):
+        assert wrong_end({"state": state, "ok": 40, "reason": "idle"}, 40, was_ended=False) == [
+            f"it ended as {state!r} (idle), which nobody asked for"
+        ]
+    assert wrong_end({"state": "failed", "ok": 7, "reason": ""}, 40, was_ended=True)
 
 
 def test_a_wrong_score_and_a_wrong_part_are_found() -> None:
@@ -83,7 +135,7 @@ def test_a_wrong_score_and_a_wrong_part_are_found() -> None:
 
 def delivery(acknowledged: list[str], **figures: int) -> Delivery:
     told = {"total_produced": 4, "total_consumed": 4, "dropped_stale_samples": 0, "queue_size": 0, "leased_samples": 0}
-    return Delivery("r", 2, 2, 0, acknowledged, told | figures)
+    return Delivery("r", 2, 2, acknowledged, told | figures)
 
 
 def test_a_sample_that_is_lost_doubled_or_left_is_found() -> None:
@@ -206,3 +258,111 @@ def test_processes_are_known_by_their_command_lines() -> None:
     assert role_of(launcher, ["python", "-m", "workers.up"]) == "launcher device"
     gunicorn = ["python", "/bin/gunicorn", "web.wsgi:app"]
     assert (role_of(gunicorn, ["python", "-m", "workers.up"]), role_of(gunicorn, gunicorn)) == ("gunicorn", "web")
+    assert role_of(["python", "-m", "workers.development_policy", "8001"], launcher) == "policy server 8001"
+
+
+@pytest.mark.parametrize("own", [[], ["workers.main"], ["workers.launch"], ["workers.main device"]])
+def test_a_process_that_is_on_its_way_has_a_name_too(own: list[str]) -> None:
+    assert role_of(own, [])
+
+
+def test_whatever_died_without_a_fault_is_found() -> None:
+    log = """
+12:00:00 WARNING up workers.supervision: redis-state died with exit code 0; starting it again in 0.5 s
+12:00:01 WARNING up workers.supervision: gpu.soak.1 died with signal SIGKILL; starting it again in 0.5 s
+12:00:02 ERROR web gunicorn.error: Worker (pid:17) was sent SIGKILL! Perhaps out of memory?
+"""
+    assert not ended_by_themselves(log, {17})
+    assert ended_by_themselves(log, {18}) == {("a web process", "signal SIGKILL"): 1}, "it was not we who killed it"
+    worse = """
+12:00:03 WARNING up workers.supervision: gpu.soak.1 died with signal SIGSEGV; starting it again in 0.5 s
+12:00:04 WARNING up workers.supervision: gpu.soak.1 died with signal SIGSEGV; starting it again in 1.0 s
+12:00:05 WARNING up workers.supervision: cpu.soak.0 died with exit code 0; starting it again in 0.5 s
+12:00:06 ERROR web gunicorn.error: Worker (pid:18) exited with code 1.
+"""
+    assert ended_by_themselves(log + worse, {17}) == {
+        ("gpu.soak.1", "signal SIGSEGV"): 2,
+        ("cpu.soak.0", "exit code 0"): 1,
+        ("a web process", "exit code 1"): 1,
+    }
+
+
+class NoApi:
+    def set(self, **_knobs: object) -> None:
+        pass
+
+
+class BrokenSystem(System):
+    """Whose processes cannot be told."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.api = NoApi()  # type: ignore[assignment]
+
+    def parts(self) -> list[Part]:
+        raise IndexError("list index out of range")
+
+
+@pytest.fixture
+def books() -> Books:
+    return Books()
+
+
+def wait_for_finding(books: Books, where: str) -> None:
+    deadline = time.monotonic() + 20
+    while not any((each.book, each.where) == ("soak", where) for each in books.findings):
+        assert time.monotonic() < deadline, books.findings
+        time.sleep(0.01)
+
+
+def test_a_watch_that_cannot_look_is_found(books: Books, tmp_path: Path) -> None:
+    watch = Watch(BrokenSystem(tmp_path), books)
+    watch.start()
+    wait_for_finding(books, "watch over the memory")
+    watch.end()
+    assert not balances(books)
+
+
+def test_faults_that_cannot_be_made_are_found(books: Books, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.soak.faults.FIRST_S", 0.0)
+    faults = Faults(BrokenSystem(tmp_path), books, 1, 0.1, lambda _: None)
+    faults.start()
+    wait_for_finding(books, "faults")
+    faults.end()
+
+
+def test_a_customer_that_cannot_go_on_is_found(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.soak.customers.draw", lambda *_: 1 // 0)
+    customers = Customers("http://127.0.0.1:1", books, 1, 1)
+    customers.start()
+    wait_for_finding(books, "customer 0")
+    customers.end(20)
+    (found,) = books.findings
+    assert "ZeroDivisionError" in found.what
+
+
+def test_a_customer_that_is_still_at_work_is_found(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def draw_slowly(*_: object) -> None:
+        has_begun.set()
+        may_end.wait(20)
+
+    monkeypatch.setattr("bench.soak.customers.draw", draw_slowly)
+    customers = Customers("http://127.0.0.1:1", books, 1, 1)
+    customers.start()
+    assert has_begun.wait(20)
+    customers.end(0)
+    said = [(each.book, each.where, each.what) for each in books.findings]
+    may_end.set()
+    customers.end(20)
+    assert said == [("soak", "customer 0", "still at work 0 s after the last fault")]
+
+
+def test_memory_that_a_long_run_did_not_measure_is_found() -> None:
+    assert Run(7, 2.0, "today").unmeasured() == []
+    run = Run(7, 10.0, "today")
+    assert run.unmeasured() == ["memory", "descriptors"]
+    for listed in (run.memory, run.descriptors):
+        listed.append(Line("web #1", growth_of(looks(600, 0.0))))
+    assert run.unmeasured() == []
