@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.spread import is_met
+from bench.spread import is_met, short
 from bench.supervised import ENDED
 from tasks.benchmarks.machine import Machine
 
@@ -110,8 +110,8 @@ def _benchmark(results: dict[str, object]) -> Iterator[str]:
     for case in cases:
         for figure in case["figures"][:1]:
             name = figure["figure"].rpartition("/")[2]
-            shown = f"{name} {figure['value']:.4g} {figure['unit']}"
-            spread = f"{figure['least']:.4g} to {figure['most']:.4g}"
+            shown = f"{name} {short(figure['value'])} {figure['unit']}"
+            spread = f"{short(figure['least'])} to {short(figure['most'])}"
             yield f"| {case['scenario']} | {case['case']} | {case['engine']} | {shown} | {spread} |"
 
 

@@ -21,8 +21,8 @@ class Spread:
     most: float
 
     def __str__(self) -> str:
-        spread = f" ({self.least:.4g} to {self.most:.4g})" if self.least < self.most else ""
-        return f"{self.middle:.4g}{spread}"
+        spread = f" ({short(self.least)} to {short(self.most)})" if self.least < self.most else ""
+        return f"{short(self.middle)}{spread}"
 
     def over(self, other: "Spread | float") -> "Spread":
         """The ratio of the medians; its range is the widest that the two ranges leave room for."""
@@ -34,6 +34,11 @@ class Spread:
 def brief(number: int, small: int = 1) -> int:
     """How often, or how many: `number`, or `small` where it is only to be seen that it runs."""
     return small if os.environ.get(BRIEF) else number
+
+
+def short(value: float) -> str:
+    """With four digits, or all before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def repeat(measure: Callable[[], float], times: int = 5) -> Spread:
