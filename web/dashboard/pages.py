@@ -4,9 +4,9 @@ from flask import Blueprint, render_template, request
 
 from config.settings import LOOPBACK
 from tasks.errors import UnknownJob
+from tasks.jobs.model import JOB_ID
 from web.dashboard import charts
 from web.dashboard.examples import examples
-from web.jobs import JOB_ID
 from web.services import services
 
 blueprint = Blueprint("dashboard", __name__)
