@@ -3,7 +3,6 @@
 import asyncio
 import re
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tasks.apis.call import ApiCall
 from tests.chat_api import ChatApi
 from tests.fleet import Fleet
 from tests.integration.api import Api, is_problem
+from tests.programs import wait_until
 from workers.api_calls import ApiCalls
 
 FILE = """
@@ -103,10 +103,9 @@ def test_a_change_holds_for_calls_that_already_wait(
     with_profiles.client.patch("/v1/profiles/main", json={"rpm": 5})
     waiting = threading.Thread(target=ask, args=(read_profiles(profiles_file), redis_url, *[call()] * 20))
     waiting.start()
-    deadline = time.monotonic() + 10
-    while chat_api.answered < 5 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert with_profiles.client.get("/v1/profiles/main").json["waiting"] == 15
+    wait_until(lambda: chat_api.answered == 5, "five are answered")
+    # A process tells how many wait when it asks for turns, which it does at least twice a second.
+    wait_until(lambda: with_profiles.client.get("/v1/profiles/main").json["waiting"] == 15, "the others wait")
     with_profiles.client.patch("/v1/profiles/main", json={"rpm": 60_000})
     waiting.join(5)
     assert not waiting.is_alive()
