@@ -105,7 +105,8 @@ def test_a_filter_that_no_job_passes_looks_at_so_many_and_no_more(
     assert many.commands - few.commands <= 1.02 * (MOST_LOOKED_AT - FEW), (
         "it stops, and leaves the rest to the next page"
     )
-    assert many.sent < 2 * few.sent, "what it looks at stays in Redis"
+    # Some fifty bytes and the place to go on from; the jobs themselves would be hundreds of thousands.
+    assert many.sent < few.sent + 1000, "what it looks at stays in Redis"
     assert many.answered < few.answered + 100
 
 
