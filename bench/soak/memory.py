@@ -38,17 +38,10 @@ class Bound:
 
 #: Of resident memory in MB. A Python process that runs threads gains some tenths a minute from fragmentation alone.
 MEMORY = Bound(20.0, 5.0)
-#: The same of what runs models: oneDNN keeps what it has made for a shape of batch, and a soak meets new shapes to its
-#: end. That it ends is held by tests/integration/test_engine_memory.py.
-ENGINE = Bound(20.0, 150.0)
 #: Of a Redis by its own account, without fragmentation; the jobs of a moment are in it.
 REDIS = Bound(10.0, 5.0)
 #: Pools of connections and of threads grow to what was ever needed at a time.
 DESCRIPTORS, THREADS = Bound(50.0, 20.0), Bound(15.0, 10.0)
-
-
-def memory_bound(part: str) -> Bound:
-    return ENGINE if part.startswith("device ") and " child" in part else MEMORY
 
 
 @dataclass(slots=True)

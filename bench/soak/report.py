@@ -2,13 +2,13 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bench.soak.books import MOST_EXAMPLES, Books
-from bench.soak.memory import DESCRIPTORS, ENGINE, MEMORY, REDIS, THREADS, WARM_S, Bound, Growth, memory_bound
+from bench.soak.memory import DESCRIPTORS, MEMORY, REDIS, THREADS, WARM_S, Bound, Growth
 
 #: The books, in the order of the report, with what balances in them.
 BOOKS = {
@@ -146,16 +146,13 @@ def as_markdown(run: Run, books: Books) -> str:
     lines += ["", "What the system said of them:", "", "| line of its log | times |", "|---|---|"]
     lines += [f"| {name} | {number} |" for name, number in run.log_counts.items()]
     lines += ["", "## Memory", "", _rule("MB", MEMORY)]
-    lines += [
-        f"Children of device workers may grow by {ENGINE.in_all:g} MB in all, while they meet new shapes of batches."
-    ]
-    lines += _table(run.memory, memory_bound)
+    lines += _table(run.memory, MEMORY)
     lines += ["", "Redis, by its own account (`used_memory`). " + _rule("MB", REDIS)]
-    lines += _table(run.redis, lambda _: REDIS)
+    lines += _table(run.redis, REDIS)
     lines += ["", "## Descriptors and threads", "", _rule("descriptors", DESCRIPTORS)]
-    lines += _table(run.descriptors, lambda _: DESCRIPTORS)
+    lines += _table(run.descriptors, DESCRIPTORS)
     lines += ["", _rule("threads", THREADS)]
-    lines += _table(run.threads, lambda _: THREADS)
+    lines += _table(run.threads, THREADS)
     lines += ["", "## Starts", "", "How often each part was started: " + ", ".join(f"{role} {number}" for role, number in sorted(run.lives.items()))]  # fmt: skip  # noqa: E501
     lines += ["", "## Keys that are left", "", "| pattern | keys |", "|---|---|"]
     lines += [f"| `{pattern}` | {number} |" for pattern, number in sorted(run.keys.items())]
@@ -171,14 +168,14 @@ def _rule(unit: str, bound: Bound) -> str:
     )
 
 
-def _table(listed: Sequence[Line], bound_of: Callable[[str], Bound]) -> list[str]:
+def _table(listed: Sequence[Line], bound: Bound) -> list[str]:
     if not any(line.growth.per_10_min is not None for line in listed):
         return ["", "Nothing lived long enough to be measured."]
     rows = ["", "| part | first | median | last | measured, s | per ten minutes |", "|---|---|---|---|---|---|"]
     for line in listed:
         each = line.growth
         if each.per_10_min is not None:
-            mark = " **too much**" if each.exceeds(bound_of(line.name)) else ""
+            mark = " **too much**" if each.exceeds(bound) else ""
             rows.append(
                 f"| {line.name} | {each.first:.1f} | {each.middle:.1f} | {each.last:.1f} | {each.seconds:.0f} | "
                 f"{each.per_10_min:+.1f}{mark} |"

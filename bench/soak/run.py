@@ -135,17 +135,17 @@ class Soak:
 
     def _check_growth(self) -> None:
         since = self._seconds * MEASURED_FROM
-        tables: tuple[tuple[str, int, list[Line], Callable[[str], Bound]], ...] = (
-            ("memory", 1, self.run.memory, memory.memory_bound),
-            ("descriptors", 2, self.run.descriptors, lambda _: memory.DESCRIPTORS),
-            ("descriptors", 3, self.run.threads, lambda _: memory.THREADS),
+        tables: tuple[tuple[str, int, list[Line], Bound], ...] = (
+            ("memory", 1, self.run.memory, memory.MEMORY),
+            ("descriptors", 2, self.run.descriptors, memory.DESCRIPTORS),
+            ("descriptors", 3, self.run.threads, memory.THREADS),
         )
         for name, life in sorted(self._watch.lives.items()):
             self.run.lives[life.role] += 1
-            for book, column, table, bound_of in tables:
+            for book, column, table, bound in tables:
                 growth = growth_of([(look[0], float(look[column])) for look in life.looks], since)
                 table.append(Line(name, growth))
-                if growth.exceeds(bound_of(name)):
+                if growth.exceeds(bound):
                     what = ("MB", "descriptors", "threads")[column - 1]
                     self.books.find(book, name, f"{growth.per_10_min:+.1f} {what} per ten minutes")
         for role, looks in self._watch.redis.items():

@@ -25,7 +25,7 @@ from bench.soak.books import (
 from bench.soak.customers import Customers, ends_of
 from bench.soak.deaths import ended_by_themselves
 from bench.soak.faults import Faults
-from bench.soak.memory import MEMORY, Life, Watch, growth_of, memory_bound
+from bench.soak.memory import MEMORY, Life, Watch, growth_of
 from bench.soak.orders import MENU, Order
 from bench.soak.report import BOOKS, Line, Run, as_json, as_markdown, balances
 from bench.soak.system import Part, System, role_of
@@ -164,14 +164,6 @@ def test_growth_is_found_and_warming_up_and_peaks_are_not_growth() -> None:
     assert leak.per_10_min == pytest.approx(30, rel=0.2)
     peaks = [(at, value + 200 * (at % 60 == 0)) for at, value in looks(600, 0.0)]
     assert not growth_of(peaks).exceeds(MEMORY)
-
-
-def test_what_runs_models_may_grow_by_what_they_keep_and_not_for_ever() -> None:
-    grown = growth_of(looks(600, 120 / 600))
-    assert not grown.exceeds(memory_bound("device 0 child #7"))
-    assert growth_of(looks(600, 300 / 600)).exceeds(memory_bound("device 0 child #7"))
-    assert grown.exceeds(memory_bound("device 0 #6"))
-    assert grown.exceeds(memory_bound("cpu 0 child #8"))
 
 
 def test_a_life_too_short_to_measure_says_nothing() -> None:
