@@ -1,6 +1,8 @@
 """Environments that need no simulator: the light one, LIBERO before a recording stand-in, pictures and videos."""
 
+import tempfile
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,12 @@ from PIL import Image
 from tasks.episodes.model import EpisodeSpec, Libero, Success
 from tasks.errors import EnvironmentFailed
 from workers.development_policy.controllers import plan
+from workers.environments import rendering
 from workers.environments.adapters import Progress, adapter_of
 from workers.environments.images import fit, upright
 from workers.environments.libero import MAX_STEPS, LiberoEnvironment, axis_angle
 from workers.environments.reach import COLOURS, ReachEnvironment
-from workers.environments.rendering import rendering_environment
+from workers.environments.rendering import has_osmesa, rendering_environment
 from workers.environments.simulator import LocalSimulator
 from workers.environments.video import MAX_FRAMES, Recorder
 
@@ -219,6 +222,20 @@ def test_a_video_has_an_even_choice_of_the_pictures() -> None:
 
 
 # --- what a host's devices mean for a simulator ---
+
+
+@pytest.mark.parametrize(("listed", "found"), [("libOSMesa.so.8 (libc6) => /lib/libOSMesa.so.8", True), ("", False)])
+def test_osmesa_is_looked_for_without_a_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listed: str, found: bool
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))  # a file would fail, or stay after a kill
+    monkeypatch.setattr(rendering, "LIBRARIES", ("echo", listed))
+    assert has_osmesa() == found
+
+
+def test_a_system_that_lists_no_libraries_has_no_osmesa(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendering, "LIBRARIES", ("/nowhere/ldconfig", "-p"))
+    assert not has_osmesa()
 
 
 @pytest.mark.parametrize(

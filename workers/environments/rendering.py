@@ -1,11 +1,19 @@
 """Which renderer a simulator's process uses; decided before its Python starts, as MuJoCo chooses at import."""
 
-import ctypes.util
+import subprocess
 from collections.abc import Sequence
+
+#: Lists the libraries that this system knows.
+LIBRARIES = ("/sbin/ldconfig", "-p")
 
 
 def has_osmesa() -> bool:
-    return ctypes.util.find_library("OSMesa") is not None
+    """ctypes would run a compiler to find out, whose temporary file stays behind when this worker is killed."""
+    try:
+        run = subprocess.run(LIBRARIES, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):  # a system without such a list: then EGL is tried
+        return False
+    return "libOSMesa.so" in run.stdout
 
 
 def rendering_environment(devices: Sequence[str], osmesa: bool) -> dict[str, str]:
