@@ -12,7 +12,7 @@ from tasks.benchmarks.stand import Stand
 from tasks.benchmarks.training import FIGURES, MINIMAL, PERFORMANCE, Trainer, Training
 
 #: Training steps of a sweep.
-STEPS: dict[Size, int] = {"quick": 16, "full": 40}
+STEPS: dict[Size, int] = {"quick": 16, "full": 24}
 #: Seconds of a training step on one device: about what generation takes.
 TRAIN_S = {"minimal": 0.3, "performance": 0.6}
 
