@@ -21,6 +21,10 @@ _DEVICE = re.compile(r"0|[1-9][0-9]{0,3}|GPU-[0-9A-Za-z-]+|MIG-[0-9A-Za-z/-]+")
 DEFAULT_CPU_SLOTS = 2
 #: nvidia-smi takes seconds on a busy host; a wedged driver makes it hang.
 NVIDIA_SMI_TIMEOUT_S = 20.0
+#: Shapes of products for which a CPU slot keeps the code that was generated for them, half a megabyte each. torch and
+#: oneDNN keep 1,024 each: a worker then grows by half a gigabyte while it meets them. To generate one anew takes
+#: 0.4 ms, so there should be more than a forward of a model needs.
+KEPT_SHAPES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ class PinnedSlot:
             pinned["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # nvidia-smi's order; CUDA's own puts the fastest first
         if self.threads is not None:
             pinned |= {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads)}
+            pinned |= dict.fromkeys(("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"), str(KEPT_SHAPES))
         return pinned
 
 

@@ -1,6 +1,8 @@
 """The engine of a device worker: models held by `Residents`, run by `RunningBatch` and `scoring`."""
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +25,8 @@ from tasks.inference.engine import (
 )
 from workers.engines import scoring
 from workers.engines.likelihood import likelihood, perplexity
-from workers.engines.memory import free_bytes
-from workers.engines.model import Model
+from workers.engines.memory import free_bytes, give_back_pages
+from workers.engines.model import Model, Role
 from workers.engines.precision import choose_device
 from workers.engines.prompts import encode_prompt
 from workers.engines.residents import Holdings, Resident, Residents
@@ -38,6 +40,9 @@ ROWS = {"cpu": 64, "cuda": 256}
 PROMPT_TOKENS = {"cpu": 2048, "cuda": 16384}
 #: The share of the free memory that keys and values may take: on a CPU other processes live there too.
 KV_SHARE = {"cpu": 0.25, "cuda": 0.8}
+#: Seconds between two times that freed memory is given back. Code that is generated for batches and forgotten again
+#: leaves holes between what is kept, which the allocator does not give back by itself.
+GIVE_BACK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,7 @@ class TransformersEngine:
         self._device = torch.device("cpu") if options.on_cpu else choose_device()
         sources = Sources(options.named, options.offline, options.hub_cache)
         self._residents = Residents(sources, self._device, options.memory_bytes, announce)
+        self._gave_back_at = 0.0
 
     @property
     def holdings(self) -> Holdings:
@@ -78,7 +84,6 @@ class TransformersEngine:
         is_cancelled: Callable[[], bool] | None = None,
         renewal: Renewal | None = None,
     ) -> list[Generated | AssayError]:
-        resident = self._residents.get(model, "generate")
         answers: dict[int, Generated | AssayError] = {}
         asked = 0
 
@@ -95,31 +100,37 @@ class TransformersEngine:
                 asked += 1
             return rows
 
-        self._batch(resident).run(
-            encode(requests),
-            lambda row, answer: settle(row.index, answer),
-            lambda room: encode(more(room)) if more else [],
-            is_cancelled or (lambda: False),
-            renewal,
-        )
+        with self._using(model, "generate") as resident:
+            self._batch(resident).run(
+                encode(requests),
+                lambda row, answer: settle(row.index, answer),
+                lambda room: encode(more(room)) if more else [],
+                is_cancelled or (lambda: False),
+                renewal,
+            )
         return [] if on_done else [answers[index] for index in range(asked)]
 
     def reward(
         self, model: ModelRef, requests: Sequence[RewardRequest], sigmoid: bool = False
     ) -> list[Scored | AssayError]:
-        return scoring.reward(self._residents.get(model, "reward").model, requests, sigmoid)
+        with self._using(model, "reward") as resident:
+            return scoring.reward(resident.model, requests, sigmoid)
 
     def embed(self, model: ModelRef, texts: Sequence[str]) -> list[Embedding | AssayError]:
-        return scoring.embed(self._residents.get(model, "embed").model, texts)
+        with self._using(model, "embed") as resident:
+            return scoring.embed(resident.model, texts)
 
     def similarity(self, model: ModelRef, pairs: Sequence[tuple[str, str]]) -> list[Scored | AssayError]:
-        return scoring.similarity(self._residents.get(model, "embed").model, pairs)
+        with self._using(model, "embed") as resident:
+            return scoring.similarity(resident.model, pairs)
 
     def likelihood(self, model: ModelRef, requests: Sequence[AnswerRequest]) -> list[Likelihood | AssayError]:
-        return likelihood(self._residents.get(model, "generate").model, requests)
+        with self._using(model, "generate") as resident:
+            return likelihood(resident.model, requests)
 
     def perplexity(self, model: ModelRef, texts: Sequence[str]) -> list[Scored | AssayError]:
-        return perplexity(self._residents.get(model, "generate").model, texts)
+        with self._using(model, "generate") as resident:
+            return perplexity(resident.model, texts)
 
     def version(self, model: ModelRef) -> str:
         return self._residents.get(model, "generate").model.version
@@ -134,6 +145,14 @@ class TransformersEngine:
 
     def drop(self, model: ModelRef) -> None:
         self._residents.drop(model, "generate")
+
+    @contextmanager
+    def _using(self, model: ModelRef, role: Role) -> Iterator[Resident]:
+        """A model at work, loaded if need be; then memory that it took for that goes back to the system."""
+        yield self._residents.get(model, role)
+        if time.monotonic() - self._gave_back_at > GIVE_BACK_S:
+            give_back_pages()
+            self._gave_back_at = time.monotonic()
 
     def _batch(self, resident: Resident) -> RunningBatch:
         if resident.batch is None:
