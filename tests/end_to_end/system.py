@@ -26,7 +26,10 @@ class System:
         self._run = run
         self.state, self.cache, self.journal = state, cache, journal
         storage = (journal.parent / "storage").as_uri()
-        self.settings = Settings(redis_url=state.url, cache_url=cache.url, node="node1", storage_url=storage)
+        self.settings = Settings(
+            redis_url=state.url, cache_url=cache.url, node="node1", storage_url=storage,
+            data_dir=journal.parent / "data",  # as programs have it; the developer's own holds models
+        )  # fmt: skip
         self.celery = create_celery(self.settings)
         self.core: JobCore = create_core(self.settings, self.celery)
         self.launchers: list[Program] = []

@@ -122,11 +122,12 @@ def test_a_process_killed_between_store_and_publish_leaves_a_job_that_is_run(
     code = """
 import os, signal
 from config.settings import load_settings
-from tasks.app import AssayCelery, create_celery
+from tasks.app import create_celery
 from tasks.jobs.core import create_core
+from tasks.jobs.dispatch import Dispatcher
 from tasks.jobs.model import JobRequest
 
-AssayCelery.publish = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+Dispatcher.fill = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # what it leaves to publish, others may fill
 settings = load_settings()
 core = create_core(settings, create_celery(settings))
 core.door.submit(JobRequest(kind="simulated", items=[{"x": x} for x in range(5)]))

@@ -14,16 +14,13 @@ from tests.fleet import Fleet
 from tests.integration.api import Api
 from web import openapi
 
-CONFIG = SchemathesisConfig.from_dict(
-    {
-        "seed": 1,
-        "generation": {"max-examples": 25, "deterministic": True, "database": "none"},
-        # It would guess which answers lead to which requests, from names alike by chance, and take as long as all else.
-        "phases": {"stateful": {"enabled": False}},
-        # Whether a kind, a spec or an item is known, no schema says: data that is right for it may be refused.
-        "checks": {"positive_data_acceptance": {"enabled": False}},
-    }
-)
+CONFIG = {
+    "seed": 1,
+    # It would guess which answers lead to which requests, from names alike by chance, and take as long as all else.
+    "phases": {"stateful": {"enabled": False}},
+    # Whether a kind, a spec or an item is known, no schema says: data that is right for it may be refused.
+    "checks": {"positive_data_acceptance": {"enabled": False}},
+}
 
 
 @pytest.fixture
@@ -57,7 +54,8 @@ def test_the_document_is_openapi_3_1_with_bearer_tokens_and_problems(document: d
             assert operation.get("security") == [] or {"401", "503"} <= set(problems)
 
 
-def test_whatever_comes_the_answer_keeps_to_the_document(fleet: Fleet, tmp_path: Path) -> None:
+@pytest.mark.parametrize("examples", [5, pytest.param(25, marks=(pytest.mark.slow, pytest.mark.timeout(600)))])
+def test_whatever_comes_the_answer_keeps_to_the_document(fleet: Fleet, tmp_path: Path, examples: int) -> None:
     """schemathesis: right and wrong data for every operation, the same at every run."""
     # Nothing works here: whoever waits, waits in vain. All pools are there, so that /ready has no reason for its 503.
     (tmp_path / "rewards.toml").write_text('[rewards.a.spec]\nscorers = [{name = "numeric_match"}]\n')
@@ -71,7 +69,9 @@ def test_whatever_comes_the_answer_keeps_to_the_document(fleet: Fleet, tmp_path:
     fleet.core = create_core(fleet.settings, fleet.celery)
     for pool in ("device", "api", "cpu"):
         fleet.hire(pool)  # type: ignore[arg-type]
-    schema = schemathesis.openapi.from_wsgi("/openapi.json", Api(fleet).app, config=CONFIG)
+    generation = {"max-examples": examples, "deterministic": True, "database": "none"}
+    config = SchemathesisConfig.from_dict(CONFIG | {"generation": generation})
+    schema = schemathesis.openapi.from_wsgi("/openapi.json", Api(fleet).app, config=config)
     checked, broken = 0, []
     for event in from_schema(schema).execute():
         if isinstance(event, events.ScenarioFinished):
