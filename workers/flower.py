@@ -10,8 +10,6 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from celery.bin.celery import celery
-
 from config.logging import configure_logging
 from config.settings import Settings, SettingsError, load_settings
 from workers.supervision import EXIT_MISCONFIGURED
@@ -61,6 +59,8 @@ def main() -> int:
         print(error, file=sys.stderr)
         return EXIT_MISCONFIGURED
     configure_logging("flower", settings.log_level, form=settings.log_format)
+    from celery.bin.celery import celery  # with it all of Flower, which launchers that look at this module do not need
+
     # Flower's framework would set up logging of its own.
     celery.main(["-A", "workers.celery", "flower", "--logging=none"], prog_name="flower")
     return 0
