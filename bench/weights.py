@@ -38,7 +38,7 @@ def main() -> None:
     file = folder / "model.safetensors"
     checksum = hashlib.sha256(file.read_bytes()).hexdigest()
     engine = TransformersEngine(EngineOptions({}, on_cpu=True))
-    swapped, reloaded = ModelRef(str(folder), copy="bench"), ModelRef(str(folder))
+    swapped, reloaded = (ModelRef(str(folder), copy=name) for name in ("swapped", "reloaded"))
     one = [GenerateRequest("The", Sampling(max_new_tokens=1))]
     engine.generate(swapped, one)
     engine.generate(reloaded, one)

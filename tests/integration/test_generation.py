@@ -90,6 +90,13 @@ def test_an_answer_does_not_depend_on_what_shares_its_batch(model: ModelRef, tem
     assert len({answer.text for answer in wanted}) > 20, "answers that are all alike would prove nothing"
 
 
+def test_weights_in_onednns_form_answer_as_they_are_bit_by_bit(engine: TransformersEngine, model: ModelRef) -> None:
+    """A copy, whose weights may be changed, is held as it was read."""
+    asked = requests(20)
+    packed, plain = (generated(engine.generate(each, asked)) for each in (model, replace(model, copy="mine")))
+    assert [(each.token_ids, each.logprobs) for each in packed] == [(each.token_ids, each.logprobs) for each in plain]
+
+
 def test_prompts_that_are_equal_are_answered_like_prompts_that_are_not(
     engine: TransformersEngine, model: ModelRef
 ) -> None:
@@ -375,16 +382,16 @@ def test_other_architectures_answer_as_by_themselves(config: Any, tmp_path: Path
 
 def test_answers_that_another_batch_might_change_say_so(tmp_path: Path) -> None:
     folder = tiny_models.write(tmp_path / "model", tiny_models.llama(initializer_range=0.02))  # all tokens alike
-    engine = TransformersEngine(EngineOptions({}))
+    engine, model = TransformersEngine(EngineOptions({})), ModelRef(str(folder), copy="mine")
     greedy, drawn = Sampling(max_new_tokens=8), Sampling(8, 1.0, seed=1)
     asked = [GenerateRequest(f"{n} abc", sampling) for sampling in (greedy, drawn) for n in range(16)]
 
     def close_calls() -> list[int]:
-        answers = engine.generate(ModelRef(str(folder)), asked)
+        answers = engine.generate(model, asked)
         return [each.close_calls for each in answers if isinstance(each, Generated)]
 
     assert close_calls() == [0] * 32
-    resident = engine._residents.get(ModelRef(str(folder)), "generate")
+    resident = engine._residents.get(model, "generate")
     resident.model.network.to(torch.bfloat16)  # whatever this CPU would choose
     resident.batch = None
     coarse = close_calls()

@@ -14,6 +14,7 @@ from tests import tiny_models
 from workers.engines.engine import EngineOptions, TransformersEngine
 from workers.engines.loading import load
 from workers.engines.precision import choose_dtype
+from workers.engines.products import Product
 from workers.engines.residents import Holdings
 from workers.engines.sources import Source
 
@@ -37,6 +38,26 @@ def refusal(engine: TransformersEngine, model: ModelRef) -> str:
     with pytest.raises(ModelUnusable) as caught:
         engine.generate(model, ASKED)
     return f"{type(caught.value).__name__}: {caught.value}"
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_weights_are_held_once_and_nothing_of_their_file(
+    engine: TransformersEngine, tmp_path: Path, tied: bool
+) -> None:
+    """So that a file that is written anew cannot change what was loaded."""
+    folder = tiny_models.write(tmp_path / "model", tiny_models.llama(tie_word_embeddings=tied))
+    model = ModelRef(str(folder))
+    before = engine.generate(model, ASKED)
+    network = engine._residents.get(model, "generate").model.network
+    dense = {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in network.parameters()}
+    packed = [
+        each.packed.numel() * 4 for each in network.modules() if isinstance(each, Product) and each.packed is not None
+    ]
+    values = sum(each.nbytes for each in load_file(folder / "model.safetensors").values())
+    assert packed
+    assert abs(sum(dense.values()) + sum(packed) - values) < 1000
+    assert str(folder) not in Path("/proc/self/maps").read_text()
+    assert engine.generate(model, ASKED) == before
 
 
 def test_a_directory_that_is_not_there_is_named(engine: TransformersEngine, tmp_path: Path) -> None:

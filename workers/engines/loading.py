@@ -66,7 +66,7 @@ def load(ref: ModelRef, role: Role, source: Source, dtype: torch.dtype, device: 
         _forget_quantization(network)
     _pad(network, tokenizer)
     if device.type == "cpu" and dtype is torch.float32:
-        use_onednn(network)
+        use_onednn(network, pack=not ref.copy)  # to pack takes longer than to copy, and answers wait for new weights
     model = Model(
         ref, role, network.eval(), tokenizer, source.version, held_bytes(network), _longest(network, tokenizer, source)
     )
