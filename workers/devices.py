@@ -23,8 +23,8 @@ DEFAULT_CPU_SLOTS = 2
 NVIDIA_SMI_TIMEOUT_S = 20.0
 #: Shapes of products for which a CPU slot keeps the code that was generated for them, half a megabyte each. torch and
 #: oneDNN keep 1,024 each: a worker then grows by half a gigabyte while it meets them. To generate one anew takes
-#: 0.4 ms, so there should be more than a forward of a model needs.
-KEPT_SHAPES = 128
+#: 0.4 ms, and one forward of a model needs six to ten.
+KEPT_SHAPES = 32
 
 
 @dataclass(frozen=True, slots=True)
