@@ -1,5 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests wait for processes that they started more than they compute.
+TEST_PROCESSES ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
@@ -24,7 +26,7 @@ policies: .venv/.local ## start and keep only the policy servers of this machine
 	@$(BIN)/python -m workers.launch policies
 
 test: .venv/.dev .venv/.models .venv/.openpi ## set up and run all tests, against a Redis they start themselves
-	@$(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)
+	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal $(TESTS)
 
 test-slow: .venv/.dev .venv/.models .venv/.openpi ## the long versions of the fault and load tests
 	@$(BIN)/python -m pytest -m slow

@@ -18,11 +18,6 @@ NOWHERE = "redis://127.0.0.1:1/0"
 OF_THE_DEVELOPER = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "GPU_HOST", "GPU_PORTS")
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """For `-n auto`: twice the cores, because most of the time tests wait for processes that they started."""
-    return 2 * len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
-
-
 @contextmanager
 def without_settings() -> Iterator[None]:
     """An environment without the developer's settings; for what is shared by several tests, too."""

@@ -14,7 +14,7 @@ from tests import tiny_models
 from workers.engines.engine import EngineOptions, TransformersEngine
 from workers.engines.loading import load
 from workers.engines.precision import choose_dtype
-from workers.engines.products import Product
+from workers.engines.products import Product, pack, use_onednn
 from workers.engines.residents import Holdings
 from workers.engines.sources import Source
 
@@ -58,6 +58,16 @@ def test_weights_are_held_once_and_nothing_of_their_file(
     assert abs(sum(dense.values()) + sum(packed) - values) < 1000
     assert str(folder) not in Path("/proc/self/maps").read_text()
     assert engine.generate(model, ASKED) == before
+
+
+def test_code_that_reads_packed_weights_finds_their_values() -> None:
+    """As Mamba's does, beside its products."""
+    network = torch.nn.Sequential(torch.nn.Linear(24, 12), torch.nn.Linear(12, 3))
+    before = [layer.weight.detach().clone() for layer in network if isinstance(layer, torch.nn.Linear)]
+    use_onednn(network)
+    pack(network)
+    assert all(isinstance(layer, Product) and layer.packed is not None for layer in network)
+    assert all(map(torch.equal, [layer.weight for layer in network if isinstance(layer, Product)], before))
 
 
 def test_a_directory_that_is_not_there_is_named(engine: TransformersEngine, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from config.settings import Settings
 from tests import fake_nvidia_smi
-from workers.devices import discover_gpus, take_inventory
+from workers.devices import KEPT_SHAPES, discover_gpus, take_inventory
 
 
 @pytest.fixture
@@ -53,10 +53,11 @@ def test_a_host_without_gpus_gets_two_cpu_slots_that_divide_its_threads(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)), raising=False)
     slots = take_inventory(Settings(node="n"), none).slots
-    for each in slots:
-        pinned = each.environment()
-        assert (pinned["CUDA_VISIBLE_DEVICES"], pinned["OMP_NUM_THREADS"], pinned["MKL_NUM_THREADS"]) == ("", "6", "6")
-    assert len(slots) == 2
+    pinned = {
+        "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "6", "MKL_NUM_THREADS": "6",
+        "LRU_CACHE_CAPACITY": str(KEPT_SHAPES), "ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(KEPT_SHAPES),
+    }  # fmt: skip
+    assert [each.environment() for each in slots] == [pinned] * 2
 
 
 def test_an_nvidia_smi_that_fails_is_told(none: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:

@@ -233,9 +233,14 @@ def test_osmesa_is_looked_for_without_a_file(
     assert has_osmesa() == found
 
 
-def test_a_system_that_lists_no_libraries_has_no_osmesa(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_libraries_are_listed_osmesa_is_looked_for_on_the_linkers_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(rendering, "LIBRARIES", ("/nowhere/ldconfig", "-p"))
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"/nowhere:{tmp_path}")
     assert not has_osmesa()
+    (tmp_path / "libOSMesa.so.8").touch()
+    assert has_osmesa()
 
 
 @pytest.mark.parametrize(

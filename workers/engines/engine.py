@@ -149,10 +149,12 @@ class TransformersEngine:
     @contextmanager
     def _using(self, model: ModelRef, role: Role) -> Iterator[Resident]:
         """A model at work, loaded if need be; then memory that it took for that goes back to the system."""
-        yield self._residents.get(model, role)
-        if time.monotonic() - self._gave_back_at > GIVE_BACK_S:
-            give_back_pages()
-            self._gave_back_at = time.monotonic()
+        try:
+            yield self._residents.get(model, role)
+        finally:
+            if self._device.type == "cpu" and time.monotonic() - self._gave_back_at > GIVE_BACK_S:
+                give_back_pages()
+                self._gave_back_at = time.monotonic()
 
     def _batch(self, resident: Resident) -> RunningBatch:
         if resident.batch is None:

@@ -27,7 +27,7 @@ from tasks.errors import ModelTooLarge, ModelUnsupported, NotAModel
 from tasks.inference.engine import ModelRef
 from workers.engines.memory import GB, held_bytes, is_out_of_memory
 from workers.engines.model import Model, Role
-from workers.engines.products import use_onednn
+from workers.engines.products import pack, plain_tensors, use_onednn
 from workers.engines.slots import ATTENTION, SlotCache, decoding_mask, register_attention, round_up
 from workers.engines.sources import Source
 
@@ -60,13 +60,16 @@ def load(ref: ModelRef, role: Role, source: Source, dtype: torch.dtype, device: 
             source.folder, dtype=dtype, local_files_only=True, output_loading_info=True, **options
         )
     _require_whole(ref, role, found)
-    if ref.copy and device.type == "cpu":
-        _detach(network)
     if source.gguf:
         _forget_quantization(network)
     _pad(network, tokenizer)
-    if device.type == "cpu" and dtype is torch.float32:
-        use_onednn(network, pack=not ref.copy)  # to pack takes longer than to copy, and answers wait for new weights
+    if device.type == "cpu":
+        with _explained(ref, needed):
+            if dtype is torch.float32:
+                use_onednn(network)
+                if not ref.copy:  # packing takes longer than copying, and answers wait for new weights
+                    pack(network)
+            _detach(network)
     model = Model(
         ref, role, network.eval(), tokenizer, source.version, held_bytes(network), _longest(network, tokenizer, source)
     )
@@ -120,9 +123,9 @@ def _require_whole(ref: ModelRef, role: Role, found: dict[str, Any]) -> None:
 
 
 def _detach(network: PreTrainedModel) -> None:
-    """Weights that will be changed get memory of their own now: they are the mapped file, whose pages would be copied
-    one by one at the first change, a second for each half gigabyte, while answers wait."""
-    for each in (*network.parameters(), *network.buffers()):
+    """Weights get memory of their own. They are the mapped file, which somebody may write anew; and at the first change
+    its pages would be copied one by one, a second for each half gigabyte, while answers wait."""
+    for each in plain_tensors(network):
         each.data = each.data.clone()
 
 

@@ -20,7 +20,7 @@ from tasks.connections import redact
 from tasks.errors import AssayError, StorageUnavailable, WeightsRefused
 from workers.engines.memory import MOST_HEADER_BYTES
 from workers.engines.model import Model
-from workers.engines.products import put
+from workers.engines.products import unpack
 
 #: Bytes read, and hashed, at a time.
 PIECE_BYTES = 8 << 20
@@ -69,7 +69,11 @@ def read_weights(uri: str, sha256: str = "") -> ReadWeights:
 def put_weights(model: Model, weights: ReadWeights, version: str) -> None:
     """Names and shapes are compared before anything is changed: what is left is copying, which cannot fail halfway."""
     _require_fit(dict(model.network.state_dict()), weights.tensors)
-    put(model.network, weights.tensors)
+    unpack(model.network)
+    wanted: dict[str, Tensor] = dict(model.network.state_dict())
+    with torch.no_grad():
+        for name, values in weights.tensors.items():
+            wanted[name].copy_(values)
     model.version = version
 
 

@@ -1,7 +1,9 @@
 """Which renderer a simulator's process uses; decided before its Python starts, as MuJoCo chooses at import."""
 
+import os
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 #: Lists the libraries that this system knows.
 LIBRARIES = ("/sbin/ldconfig", "-p")
@@ -9,6 +11,9 @@ LIBRARIES = ("/sbin/ldconfig", "-p")
 
 def has_osmesa() -> bool:
     """ctypes would run a compiler to find out, whose temporary file stays behind when this worker is killed."""
+    folders = os.environ.get("LD_LIBRARY_PATH", "").split(":")  # where it lies on hosts whose users are not root
+    if any(any(Path(folder).glob("libOSMesa.so*")) for folder in folders if folder):
+        return True
     try:
         run = subprocess.run(LIBRARIES, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):  # a system without such a list: then EGL is tried
