@@ -18,6 +18,7 @@ from tasks.benchmarks.model import Bench
 from tasks.episodes.model import Episodes
 from tasks.inference.engine import Engine
 from tasks.jobs.core import JobCore
+from tasks.jobs.model import ACTIVE
 from tasks.jobs.run import Runner
 from tasks.registry import MODELS_TOLD_S, Worker
 from workers.loop import Loop
@@ -79,7 +80,22 @@ class ProcessRuntime:
                 self._engine = TransformersEngine(options, self._tell_models)
             elif time.monotonic() - self._told_at > MODELS_TOLD_S:
                 self._tell_models(self._engine.holdings)
+            self._drop_copies(self._engine)
             return self._engine
+
+    def _drop_copies(self, engine: "TransformersEngine") -> None:
+        """A rollout has a copy of its model, whose weights change: when it is over nobody generates with them again."""
+        if not (rollouts := engine.copies):
+            return
+        try:
+            states = self._core.store.states(rollouts)
+        except RedisError as error:  # next time
+            log.debug("cannot tell which rollouts are over: %s", error)
+            return
+        for rollout, state in zip(rollouts, states, strict=True):
+            if state not in ACTIVE:
+                log.info("rollout %s is over: its copy of the model goes", rollout)
+                engine.drop_copy(rollout)
 
     def _tell_models(self, holdings: "Holdings") -> None:
         self._told_at = time.monotonic()

@@ -12,6 +12,7 @@ from tests.chat_api import ChatApi
 from tests.fleet import Fleet, Hand
 from tests.programs import wait_until
 from tests.rollouts import Stand
+from workers.engines.engine import TransformersEngine
 
 SPEC: dict[str, Any] = {
     "model": "tiny",
@@ -116,3 +117,15 @@ def test_a_worker_that_starts_late_joins_at_the_current_version(fleet: Fleet, ha
     wait_until(lambda: bool(late.work() or stand.told("queue_size") == 16), "the late one has filled the queue")
     versions = {group["param_version"] for group in stand.groups(stand.get(16))}
     assert versions == {3}
+
+
+def test_a_rollout_that_is_over_leaves_no_copy_of_its_model(fleet: Fleet, hand: Hand) -> None:
+    engine = fleet.runtime_of(hand).engine
+    assert isinstance(engine, TransformersEngine)
+    ended, goes_on = (Stand(fleet, prompts=3, **SPEC) for _ in range(2))
+    fleet.work(hand)
+    assert engine.copies == sorted([ended.id, goes_on.id])
+    fleet.core.cancel(ended.id)
+    assert fleet.runtime_of(hand).engine is engine, "whoever uses it next"
+    assert engine.copies == [goes_on.id]
+    assert engine.holdings.loaded == (f"{fleet.settings.models_dir / 'tiny'}#{goes_on.id}",)

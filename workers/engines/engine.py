@@ -146,6 +146,14 @@ class TransformersEngine:
     def drop(self, model: ModelRef) -> None:
         self._residents.drop(model, "generate")
 
+    @property
+    def copies(self) -> list[str]:
+        """Whose own copies of models are here."""
+        return self._residents.copies
+
+    def drop_copy(self, copy: str) -> None:
+        self._residents.drop_copy(copy)
+
     @contextmanager
     def _using(self, model: ModelRef, role: Role) -> Iterator[Resident]:
         """A model at work, loaded if need be; then memory that it took for that goes back to the system."""

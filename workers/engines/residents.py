@@ -81,6 +81,15 @@ class Residents:
         """A model that is here has other weights now."""
         self._announce(self.holdings)
 
+    @property
+    def copies(self) -> list[str]:
+        """Those that somebody has for themselves: see `ModelRef.copy`."""
+        return sorted({ref.copy for ref, _ in self._held if ref.copy})
+
+    def drop_copy(self, copy: str) -> None:
+        for ref, role in [key for key in self._held if key[0].copy == copy]:
+            self.drop(ref, role)
+
     def drop(self, ref: ModelRef, role: Role) -> None:
         if self._held.pop((ref, role), None):
             free_device_memory()
