@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Self, get_args
 
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.exceptions import RedisError
 
 from config import keys
 from config.profiles import Profile, Profiles, UnknownProfile
@@ -22,7 +23,7 @@ from tasks.apis.chat import body_of, estimate_tokens, left_out
 from tasks.apis.limiter import Limiter
 from tasks.apis.retry import MOST_LIMITED, Failure, Lesson, backoff_s
 from tasks.apis.turn import CircuitOpen, Ended, Spent
-from tasks.connections import COMMAND_TIMEOUT_S, explained
+from tasks.connections import COMMAND_TIMEOUT_S
 from tasks.errors import ApiRefused, ApiTimeout, ApiUnavailable, ApiUnreachable, AssayError
 from tasks.tracing import NO_TRACER, Attributes, Span, Tracer, current
 from workers.api_client import Answered, ApiClient, TryFailed
@@ -44,7 +45,7 @@ class ApiCalls:
     ) -> None:  # fmt: skip
         """`holder`: a name that no other live process has, but the one that takes its place has again: then the places
         of a process that was killed are free when the next one asks."""
-        self._profiles, self._redis_url, self._environment = profiles, redis_url, environment
+        self._profiles, self._environment = profiles, environment
         # A pool that waits: whatever thousands of calls do at the same moment takes a few connections.
         pool = BlockingConnectionPool.from_url(
             redis_url, decode_responses=True, max_connections=REDIS_CONNECTIONS, timeout=COMMAND_TIMEOUT_S,
@@ -108,9 +109,11 @@ class ApiCalls:
         async with self._looking:  # one looks for all who begin at the same moment
             known, looked_at = self._lessons.get((profile.name, model), (frozenset(), float("-inf")))
             if time.monotonic() - looked_at > LOOK_S:
-                with explained(self._redis_url):
+                try:
                     names = await self._state.hkeys(keys.api_lessons(profile.name, model))
-                known = frozenset(lesson for lesson in get_args(Lesson) if lesson in names)
+                    known = frozenset(lesson for lesson in get_args(Lesson) if lesson in names)
+                except RedisError as error:  # what others have learnt spares a try: no call fails for want of it
+                    log.debug("cannot tell what %s of %s cannot take: %s", model, profile.name, error)
                 self._lessons[profile.name, model] = known, time.monotonic()
         if profile.supports_schema == "auto":
             return known
@@ -123,9 +126,11 @@ class ApiCalls:
         log.warning("profile %s, model %s: learnt %s from: %s", profile.name, model, lesson, message)
         self._lessons[profile.name, model] = known | {lesson}, time.monotonic()
         key = keys.api_lessons(profile.name, model)
-        with explained(self._redis_url):
+        try:
             await self._state.hset(key, lesson, message)
             await self._state.expire(key, LESSON_S)
+        except RedisError as error:  # the answer is there, and this process knows; others learn it by themselves
+            log.debug("cannot tell others what %s of %s cannot take: %s", model, profile.name, error)
 
     def _profile(self, name: str) -> Profile:
         try:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -23,6 +24,7 @@ from tasks.inference.rows import PREFIXES
 from tasks.jobs.core import create_core
 from tests.chat_api import ChatApi, Fault
 from tests.conftest import ROOT
+from tests.redis_server import RedisServer
 from workers.api_calls import ApiCalls
 from workers.main import describe
 from workers.process_runtime import ProcessRuntime
@@ -96,6 +98,20 @@ def test_connections_are_reused_across_jobs(redis_url: str, chat_api: ChatApi) -
 
     run(redis_url, profile(chat_api), do=twenty)
     assert len(chat_api.connections) == 1
+
+
+def test_a_call_that_begins_while_redis_is_away_is_made_when_it_is_back(chat_api: ChatApi, tmp_path: Path) -> None:
+    async def around_a_restart(ask: ApiCalls) -> ApiReply:
+        server.stop()
+        begun = asyncio.create_task(ask(call()))
+        await asyncio.sleep(0.3)
+        assert not begun.done(), begun
+        server.start()
+        return await begun
+
+    with RedisServer(tmp_path) as server:
+        reply = run(server.url, profile(chat_api), do=around_a_restart)
+    assert (reply.text, reply.tries) == ("re: 2+3?", 1)
 
 
 def test_1000_items_at_128_in_flight_survive_429s_and_500s_within_the_rate(redis_url: str, chat_api: ChatApi) -> None:
