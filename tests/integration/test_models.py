@@ -60,7 +60,7 @@ def test_weights_are_held_once_and_nothing_of_their_file(
     assert engine.generate(model, ASKED) == before
 
 
-def test_code_that_reads_packed_weights_finds_their_values() -> None:
+def test_code_that_reads_packed_weights_or_writes_them_to_a_file_finds_their_values() -> None:
     """As Mamba's does, beside its products."""
     network = torch.nn.Sequential(torch.nn.Linear(24, 12), torch.nn.Linear(12, 3))
     before = [layer.weight.detach().clone() for layer in network if isinstance(layer, torch.nn.Linear)]
@@ -68,6 +68,8 @@ def test_code_that_reads_packed_weights_finds_their_values() -> None:
     pack(network)
     assert all(isinstance(layer, Product) and layer.packed is not None for layer in network)
     assert all(map(torch.equal, [layer.weight for layer in network if isinstance(layer, Product)], before))
+    written = network.state_dict()
+    assert all(map(torch.equal, [written["0.weight"], written["1.weight"]], before))
 
 
 def test_a_directory_that_is_not_there_is_named(engine: TransformersEngine, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def _write_smollm2(folder: Path) -> None:
 
     (file,) = _require(SMOLLM2_WHEEL).glob("*.gguf")
     source = Source(file.parent, file.name, "")
-    model = load(ModelRef(SMOLLM2), "generate", source, torch.float32, torch.device("cpu"), 600_000_000)
+    model = load(ModelRef(SMOLLM2, copy="file"), "generate", source, torch.float32, torch.device("cpu"), 600_000_000)
     model.network.save_pretrained(folder)
     model.tokenizer.save_pretrained(folder)
 

@@ -11,6 +11,7 @@ they are the same bit by bit.
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,11 @@ class Product(nn.Linear):
         found = self._parameters["weight"] if self.packed is None else self.packed.to_dense()
         assert found is not None
         return found
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """For those who write it to a file."""
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}weight"] = self.weight if keep_vars else self.weight.detach()
 
     def forward(self, input: Tensor) -> Tensor:
         weight = self._parameters["weight"] if self.packed is None else self.packed

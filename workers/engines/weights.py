@@ -68,9 +68,9 @@ def read_weights(uri: str, sha256: str = "") -> ReadWeights:
 
 def put_weights(model: Model, weights: ReadWeights, version: str) -> None:
     """Names and shapes are compared before anything is changed: what is left is copying, which cannot fail halfway."""
-    _require_fit(dict(model.network.state_dict()), weights.tensors)
     unpack(model.network)
     wanted: dict[str, Tensor] = dict(model.network.state_dict())
+    _require_fit(wanted, weights.tensors)
     with torch.no_grad():
         for name, values in weights.tensors.items():
             wanted[name].copy_(values)
