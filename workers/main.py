@@ -14,6 +14,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import metadata
 from typing import Any, get_args
 from uuid import uuid4
@@ -85,9 +86,11 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def reserved() -> int:
-    """Messages that have left the queue and are not ended, whatever their child is doing."""
-    return len(worker_state.reserved_requests)
+def reserved() -> list[str]:
+    """Tasks whose messages have left the queue and are not ended, whatever their child is doing."""
+    while True:
+        with suppress(RuntimeError):  # the consumer's thread has changed it meanwhile
+            return [request.name for request in list(worker_state.reserved_requests)]
 
 
 def run_worker(app: AssayCelery, worker: Worker, presence: Presence, core: JobCore) -> int:
@@ -182,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings.redis_url,
         settings.heartbeat_s,
         settings.stop_grace_s,
-        reserved,
+        lambda: len(reserved()),
         telemetry.upon,
     )
     try:

@@ -1,7 +1,7 @@
 """The parent's watch over its children and its share in recovery: a thread of the worker's parent process.
 
 A child that died is buried at once, for its parent knows. A child past the deadline of its batch is killed: one that
-hangs in a driver, or holds the interpreter, cannot end itself.
+hangs in a driver, or holds the interpreter, cannot end itself. So is one that hangs before it has taken anything.
 """
 
 import logging
@@ -18,6 +18,7 @@ import psutil
 from config import keys
 from tasks.connections import explained
 from tasks.errors import AssayError
+from tasks.jobs.dispatch import TASK
 from tasks.jobs.ledger import Ledger
 from tasks.jobs.recovery import Recovery
 from tasks.registry import Worker
@@ -31,16 +32,17 @@ EVERY = 4
 #: A look that took so many seconds, or failed, means that Redis was away; for so long after it nobody is late.
 SLOW_S = 1.0
 FORGIVE_S = 5.0
-#: Seconds an idle worker may leave a chunk untaken that is announced every second.
-DEAF_S = 10.0
+#: Seconds an idle worker may leave a chunk untaken that is announced every second; and seconds that a child may have
+#: such a message without taking anything.
+DEAF_S, STUCK_S = 10.0, 60.0
 
 
 class Watch:
     def __init__(
-        self, recovery: Recovery, ledger: Ledger, url: str, worker: Worker, reserved: Callable[[], int],
+        self, recovery: Recovery, ledger: Ledger, url: str, worker: Worker, reserved: Callable[[], list[str]],
         start_anew: Callable[[str], None],
     ) -> None:  # fmt: skip
-        """`reserved`: how many messages the worker has got and not ended. `start_anew` does not return."""
+        """`reserved`: the tasks whose messages the worker has got and not ended. `start_anew` does not return."""
         self._recovery = recovery
         self._start_anew = start_anew
         self._ledger = ledger
@@ -49,7 +51,8 @@ class Watch:
         self._incarnation = f"{worker.name}/{worker.incarnation}"
         self._queue = worker.queues[0]
         self._reserved = reserved
-        self._waiting = ("", 0.0)
+        self._waiting = ("", False, 0.0)
+        """The chunk that waits, whether a child was told of a chunk, and since when both are so."""
         self._forgiving_until = 0.0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -80,7 +83,7 @@ class Watch:
                     known = isinstance(error, AssayError | psutil.Error)
                     log.warning("not watching: %s", error, exc_info=None if known else error)
                 said = str(error)
-                self._waiting = ("", 0.0)
+                self._waiting = ("", False, 0.0)
                 self._forgiving_until = time.monotonic() + FORGIVE_S
 
     def _look_after_children(self) -> None:
@@ -100,14 +103,23 @@ class Watch:
 
     def _end_if_deaf(self) -> None:
         """A chunk that waits for an idle worker is announced again every second. A worker that hears nothing of it has
-        lost its consumer, as may happen to Celery when Redis restarts, and does not find out by itself."""
+        lost its consumer, as may happen to Celery when Redis restarts, and does not find out by itself; or its child
+        has the message and hangs."""
         first = [str(chunk) for chunk in self._state.zrange(keys.dispatched(self._queue), 0, 0)]
         holders = cast(set[str], self._state.smembers(keys.holders()))
-        if not first or self._reserved() or any(holder.startswith(f"{self._incarnation}/") for holder in holders):
-            self._waiting = ("", 0.0)
-        elif first[0] != self._waiting[0]:
-            self._waiting = (first[0], time.monotonic())
-        elif time.monotonic() - self._waiting[1] > DEAF_S and self._recovery.has_messages(self._queue):
+        reserved = self._reserved()
+        is_told = TASK in reserved
+        is_busy = bool(reserved) and not is_told  # with something that may take long and holds no chunk
+        if not first or is_busy or any(holder.startswith(f"{self._incarnation}/") for holder in holders):
+            self._waiting = ("", False, 0.0)
+            return
+        if (first[0], is_told) != self._waiting[:2]:
+            self._waiting = (first[0], is_told, time.monotonic())
+        waited_s = time.monotonic() - self._waiting[2]
+        if is_told and waited_s > STUCK_S:
+            log.error("a child was told of a chunk %.0f s ago and has taken nothing: this worker starts anew", waited_s)
+            self._start_anew("")
+        elif not is_told and waited_s > DEAF_S and self._recovery.has_messages(self._queue):
             log.error("nothing comes in although chunks wait on %s: this worker starts anew", self._queue)
             self._start_anew("")
 

@@ -160,6 +160,14 @@ def test_workers_that_no_longer_hear_their_queue_start_anew(system: System) -> N
     assert after != before
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_a_child_that_hangs_before_it_has_taken_anything_is_replaced(system: System) -> None:
+    for child in system.children():
+        child.suspend()
+    assert system.finish(system.submit(*items(5)), 150).ok == 5
+
+
 def test_one_item_that_kills_its_worker_every_time_fails_and_the_others_do_not(system: System) -> None:
     job = system.submit(*[{"x": x, "crash": x == 42} for x in range(100)], spec={"batch_items": 100})
     ended = system.finish(job)
