@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# What changes the speed of a fully asynchronous run: staleness, queue size, intervals, the division of devices, pauses.
-# On a system of its own, offline; writes benchmark_results_*/performance_report.md, summary.txt, plots and a log for each scenario.
+# Benchmarks fully asynchronous training: effect of staleness, queue size, intervals, the division of devices, and pauses.
+# Runs offline on a private system; writes benchmark_results_*/performance_report.md, summary.txt, plots and a log for each scenario.
 #   ./run_benchmark.sh
 #   NUM_GPUS=8 BENCHMARK=full ./run_benchmark.sh
-# NUM_GPUS     device slots, for generation and training together; on a machine without GPUs they are CPU slots (default 4)
-# MODEL_PATH   folder of a model to generate with instead of the tiny one that is made here
-# MODEL_ID     the same by the name of a model in ASSAY_MODELS_DIR
-# BENCHMARK    what is run: async (default), quick, full, or one scenario; `assay benchmarks` lists them
-# ENGINE, REPETITIONS, OUTPUT   simulated: generation that only takes its time; times each case is measured; folder of the results
+# NUM_GPUS     device slots for generation and training together; CPU slots on a machine without GPUs (default 4)
+# MODEL_PATH   folder of a model for generation, instead of the tiny model that this script creates
+# MODEL_ID     alternative to MODEL_PATH: name of a model in ASSAY_MODELS_DIR
+# BENCHMARK    async (default), quick, full, or the name of a scenario; `assay benchmarks` lists them
+# ENGINE       real (default), or simulated: generation sleeps instead of running a model
+# REPETITIONS, OUTPUT   measurements of each case; folder for the results
 set -euo pipefail
 cd "$(dirname "$0")"
 : "${NUM_GPUS:=4}"
 . examples/run_variables.sh
 for name in STEPS TRAIN_S; do
-  [ -z "${!name:-}" ] || refuse "$name=${!name} means nothing here: a benchmark's steps and their seconds are its own, so that runs can be compared. \
-Leave it out; BENCHMARK=quick has few steps, full many."
+  [ -z "${!name:-}" ] || refuse "$name=${!name} is not supported: a benchmark sets its own steps and their duration, so that runs are comparable. \
+Remove it; BENCHMARK=quick has few steps, BENCHMARK=full has many."
 done
 
 model=()

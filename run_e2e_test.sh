@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# A whole asynchronous training run on a system of its own: made, trained, ended. Offline; about ten minutes on two cores.
+# End-to-end test: starts a private system, runs complete asynchronous trainings on it, and stops it. Offline; about ten minutes on two cores.
 #   ./run_e2e_test.sh
 #   NUM_GPUS=4 MODEL_PATH=/models/Qwen2.5-0.5B-Instruct ./run_e2e_test.sh
-# NUM_GPUS     device slots that generate; on a machine without GPUs they are CPU slots (default 1)
-# MODEL_PATH   folder of a model to train instead of the tiny one that is made here; its reward need not rise
-# MODEL_ID     the same by the name of a model in ASSAY_MODELS_DIR
-# SEEDS, STALENESS, STEPS, OUTPUT   random seeds ("1 2 3"), staleness of the runs ("2 0"), steps of each (300), folder of the results
+# NUM_GPUS     device slots for generation; CPU slots on a machine without GPUs (default 1)
+# MODEL_PATH   folder of a model to train, instead of the tiny model that this script creates; its reward is not required to rise
+# MODEL_ID     alternative to MODEL_PATH: name of a model in ASSAY_MODELS_DIR
+# SEEDS, STALENESS, STEPS, OUTPUT   random seeds ("1 2 3"), staleness limits of the runs ("2 0"), steps of a run (300), folder for the results
 set -euo pipefail
 cd "$(dirname "$0")"
 . examples/run_variables.sh

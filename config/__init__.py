@@ -1,1 +1,1 @@
-"""What may vary: settings, queue names, Redis keys, the Celery configuration, logging. Nothing here connects."""
+"""Configuration: settings, queue names, Redis keys, Celery, logging. Importing this package opens no connections."""

@@ -5,9 +5,6 @@ scripts of `tasks/jobs` get these names from here too (`lua_functions`), so that
 from ids they read, which Redis Cluster does not allow; it is not supported.
 """
 
-import inspect
-import sys
-
 # --- the cache Redis --------------------------------------------------------------------------------------------------
 
 
@@ -71,8 +68,7 @@ def job(job_id: str) -> str:
 
 
 def job_blocks(job_id: str) -> str:
-    """Hash: block number -> JSON list of the items' payloads. A block holds `BLOCK_ITEMS` items, of an open-ended job
-    one."""
+    """Hash: block number -> JSON list of the items' payloads. A block holds `BLOCK_ITEMS` items."""
     return f"assay:job:{job_id}:blocks"
 
 
@@ -102,11 +98,6 @@ def job_parts(job_id: str) -> str:
 def job_settled(job_id: str) -> str:
     """Hash: part of a stored job -> how many of its items have an outcome."""
     return f"assay:job:{job_id}:settled"
-
-
-def job_append(job_id: str, token: str) -> str:
-    """String: index of the first item that this call appended. Lives an hour."""
-    return f"assay:job:{job_id}:append:{token}"
 
 
 def job_carry(job_id: str) -> str:
@@ -280,7 +271,7 @@ def idempotency(key: str) -> str:
 
 
 def totals() -> str:
-    """Hash: what was counted over all jobs and processes, see `tasks/totals.py`. No expiry: it is bounded by its
+    """Hash: what was counted over all jobs and processes, see `tasks/counters.py`. No expiry: it is bounded by its
     labels."""
     return "assay:totals"
 
@@ -328,7 +319,7 @@ def api_usage(profile: str, day: str) -> str:
 
 
 def api_lessons(profile: str, model: str) -> str:
-    """Hash: what a model cannot take (see `tasks.apis.retry.Lesson`) -> how the API said so. Lives a day."""
+    """Hash: what a model cannot take (see `tasks.providers.retry.Lesson`) -> how the API said so. Lives a day."""
     return f"assay:api:{profile}:lessons:{model}"
 
 
@@ -461,9 +452,9 @@ def benchmark_jobs(run: str) -> str:
     return f"assay:benchmark:{run}:jobs"
 
 
-def benchmarks_door() -> str:
+def benchmarks_lock() -> str:
     """String, a lock: somebody is starting a run. Lives half a minute."""
-    return "assay:benchmarks:door"
+    return "assay:benchmarks:lock"
 
 
 # --- who asks ---------------------------------------------------------------------------------------------------------
@@ -477,20 +468,3 @@ def token_items(name: str) -> str:
 def token_jobs(name: str) -> str:
     """Sorted set: active jobs of a token, and submits on their way, by the time when they lapse. A week at most."""
     return f"assay:token:{name}:jobs"
-
-
-def lua_functions() -> str:
-    """The same names for scripts: `key_job(id)` and so on."""
-    lines = []
-    for name, function in inspect.getmembers(sys.modules[__name__], inspect.isfunction):
-        parameters = list(inspect.signature(function).parameters)
-        if name == "lua_functions":
-            continue
-        template = function(*(["\0"] * len(parameters)))
-        parts = [f"'{part}'" for part in template.split("\0")]
-        names = iter(parameters)
-        body = parts[0]
-        for part in parts[1:]:
-            body += f" .. {next(names)}" + (f" .. {part}" if part != "''" else "")
-        lines.append(f"local function key_{name}({', '.join(parameters)}) return {body} end")
-    return "\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
-"""One log format for every process, to standard error: lines for people, or JSON for machines (`ASSAY_LOG_FORMAT`).
+"""Logging configuration of every process: to standard error, as text lines or JSON objects (`ASSAY_LOG_FORMAT`).
 
-What is logged while a job is worked on carries its id: `bound` says so for a stretch of code, and for the coroutines
-that it starts. A thread that it starts is told by `carried`.
+Records logged while a job is processed carry its id: `job_context` sets the ids for a block of code and the coroutines
+that it starts; `with_job_context` passes them to a thread.
 """
 
 import json
@@ -21,18 +21,18 @@ Form = Literal["text", "json"]
 
 _FORMAT = "%(asctime)s %(levelname)-7s {process} %(name)s: %(message)s%(about)s"
 
-#: A token in a URL's query, as far as it goes.
+#: A bearer token in a URL's query.
 _TOKEN = re.compile(r"(?<![A-Za-z0-9_])token=[^&\s'\"]+")
 HIDDEN = "token=***"
-#: Jobs named in one line at most: a batch may hold hundreds.
+#: Maximum jobs named in a line: a batch may contain items of hundreds of jobs.
 MOST_JOBS = 3
 
 _jobs: ContextVar[Collection[str]] = ContextVar("jobs", default=())
 
 
 @contextmanager
-def bound(jobs: Collection[str]) -> Iterator[None]:
-    """What is logged inside is about these jobs; the collection may grow meanwhile."""
+def job_context(jobs: Collection[str]) -> Iterator[None]:
+    """Add the ids of the jobs to every record logged inside the block; the collection may grow during the block."""
     before = _jobs.set(jobs)
     try:
         yield
@@ -40,13 +40,13 @@ def bound(jobs: Collection[str]) -> Iterator[None]:
         _jobs.reset(before)
 
 
-def carried(work: Callable[[], T]) -> Callable[[], T]:
-    """The same work for another thread, about the same jobs."""
+def with_job_context(work: Callable[[], T]) -> Callable[[], T]:
+    """Wrap work for another thread, so that its records carry the current jobs."""
     return partial(copy_context().run, work)
 
 
-class AboutJobs(logging.Filter):
-    """Gives a record the jobs that it is about."""
+class JobContextFilter(logging.Filter):
+    """Adds the current jobs to a record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         jobs = sorted(_jobs.get())
@@ -56,15 +56,15 @@ class AboutJobs(logging.Filter):
         return True
 
 
-class WithoutTokens(logging.Formatter):
-    """gunicorn writes the whole URL of a request that fails, and a trainer's may hold its token."""
+class TokenRedactingFormatter(logging.Formatter):
+    """Hides bearer tokens: gunicorn logs the full URL of a failed request, which may contain a trainer's token."""
 
     def format(self, record: logging.LogRecord) -> str:
         return _TOKEN.sub(HIDDEN, super().format(record))
 
 
-class AsJson(logging.Formatter):
-    """One JSON object a line."""
+class JsonFormatter(logging.Formatter):
+    """Formats a record as a line with a JSON object."""
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -86,8 +86,8 @@ class AsJson(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
-class WithoutTraceback(logging.Filter):
-    """Celery reports a lost connection, or child, with the whole stack; the line itself says it."""
+class TracebackFilter(logging.Filter):
+    """Removes tracebacks: Celery logs a lost connection, or child process, with the full stack besides its message."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.exc_info = record.exc_text = None
@@ -95,37 +95,37 @@ class WithoutTraceback(logging.Filter):
 
 
 def logging_config(process: str, level: str, form: Form = "text") -> dict[str, Any]:
-    """The dictConfig form, which gunicorn takes too."""
-    text = {"()": WithoutTokens, "fmt": _FORMAT.format(process=process.replace("%", "%%"))}
+    """Return the configuration for `logging.config.dictConfig`, and for gunicorn."""
+    text = {"()": TokenRedactingFormatter, "fmt": _FORMAT.format(process=process.replace("%", "%%"))}
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"line": text if form == "text" else {"()": AsJson, "process": process}},
-        "filters": {"without_traceback": {"()": WithoutTraceback}, "about_jobs": {"()": AboutJobs}},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["about_jobs"]}},
+        "formatters": {"line": text if form == "text" else {"()": JsonFormatter, "process": process}},
+        "filters": {"without_traceback": {"()": TracebackFilter}, "job_context": {"()": JobContextFilter}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["job_context"]}},
         "root": {"level": level, "handlers": ["stderr"]},
         "loggers": {
-            # Both say at INFO, for every task and request, what the events and the access log say already.
+            # At INFO, both log every task and request, which events and the access log already record.
             "celery.worker.strategy": {"level": "WARNING"},
             "celery.app.trace": {"level": "WARNING"},
-            # A line for every request of an outside API.
+            # Logs a line per request of an outside API.
             "httpx2": {"level": "WARNING"},
             "celery.worker.consumer.consumer": {"filters": ["without_traceback"]},
             "celery.worker.request": {"filters": ["without_traceback"]},
-            # Flower's greeting: its address, which `make up` says too, and all tasks, a line each.
+            # Flower logs its address at start, which `make up` also prints, and a line per registered task.
             "flower.command": {"level": "WARNING"},
-            # Every try that fails to reach the collector; `tasks.otlp` says it once.
+            # Logs every failed attempt to reach the collector; `tasks.otlp` logs it once.
             "opentelemetry": {"level": "CRITICAL"},
-            # What a lost connection left half open may fail to close.
+            # Logs errors while closing a connection that was already lost.
             "celery.bootsteps": {"filters": ["without_traceback"]},
-            # gunicorn brings handlers of its own; its lines should look like ours.
+            # Replace gunicorn's own handlers, so that its lines have the common format.
             "gunicorn.error": {"handlers": [], "propagate": True},
         },
     }
 
 
 def configure_logging(process: str, level: str, path: Path | None = None, form: Form = "text") -> None:
-    """Set up this process's logging, to a file instead if there is one. Called by entry points."""
+    """Configure the logging of this process, to standard error or to the file `path`. Called by entry points."""
     config = logging_config(process, level, form)
     if path:
         config["handlers"]["stderr"] |= {"class": "logging.FileHandler", "filename": path}

@@ -1,7 +1,8 @@
-"""Profiles: the outside APIs that jobs may name. Read from the TOML file of `ASSAY_PROFILES_FILE` by entry points.
+"""API profiles: the outside APIs that jobs may name. Entry points read them from the TOML file of
+`ASSAY_PROFILES_FILE`.
 
-Where a key is to be found is part of a profile, the key itself never is: `read_key` gets it in the process that calls
-the API, and nowhere else. `config/profiles.example.toml` shows every field.
+A profile contains the location of its key, never the key itself: only the process that calls the API reads the key, by
+`read_key`. `config/profiles.example.toml` shows every field.
 """
 
 import hashlib
@@ -16,61 +17,61 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 
 from config.settings import Settings, SettingsError
 
-#: The part of a URL that clients of chat APIs add by themselves; people paste it all the same.
+#: Path that clients of chat APIs append to the base URL; removed when a profile's URL includes it.
 CHAT_PATH = "/chat/completions"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class UnknownProfile(ValueError):
-    """There is no such profile."""
+    """The profile does not exist: name a profile of ASSAY_PROFILES_FILE."""
 
 
 class HostNotAllowed(UnknownProfile):
-    """This host may not be called."""
+    """The host is not allowed: name a profile, or add the host to ASSAY_API_HOSTS."""
 
 
 class Profile(BaseModel):
-    """One endpoint with its models, limits and prices."""
+    """An API endpoint with its models, limits and prices."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     name: str = Field(pattern=f"^{NAME.pattern}$")
     base_url: str = Field(repr=False)
     api_key_env: str = ""
-    """Variable of the worker's environment that holds the key."""
+    """Variable of the worker's environment with the key."""
     api_key_file: Path | None = None
     models: tuple[str, ...] = Field(min_length=1)
     any_model: bool = False
-    """Jobs may name others too."""
+    """Whether jobs may also name models that are not listed."""
     rpm: int | None = Field(None, ge=1)
-    """Requests a minute, for all processes together; None: no limit."""
+    """Maximum requests per minute, summed over the processes of the cluster; None: no limit."""
     tpm: int | None = Field(None, ge=1)
-    """Tokens a minute, asked and answered."""
+    """Maximum tokens per minute, of prompts and replies together."""
     window_s: float = Field(60.0, ge=0.5, le=3600)
-    """The span over which the API counts the two: a tenth of `rpm` in any six seconds is another limit than 60 s."""
+    """Window over which the API counts both limits: a tenth of `rpm` per 6 s is stricter than `rpm` per 60 s."""
     concurrency: int = Field(100, ge=1, le=10_000)
-    """Calls in flight at most. How many there are adapts to what the API bears."""
+    """Maximum calls in flight. The actual limit adapts to the load that the API accepts."""
     concurrency_start: int = Field(20, ge=1, le=10_000)
     concurrency_min: int = Field(10, ge=1, le=10_000)
     timeout_s: float = Field(60.0, gt=0, le=3600)
-    """Of one try."""
+    """Timeout of each try."""
     max_retries: int = Field(3, ge=0, le=100)
-    """After errors of the API; to be told to slow down costs none."""
+    """Maximum retries after errors of the API; rate-limit replies (429) do not count."""
     circuit_failures: int = Field(10, ge=1)
-    """Failures in a row, of all processes together, after which the API is let alone for a while."""
+    """Consecutive failures, counted over the processes of the cluster, after which the circuit opens."""
     circuit_open_s: float = Field(5.0, gt=0, le=600)
-    """How long at first; doubles up to a minute."""
+    """Initial time for which the circuit stays open; doubles up to a minute."""
     price_in: float | None = Field(None, ge=0)
     """Per million tokens of the prompt."""
     price_out: float | None = Field(None, ge=0)
     currency: str = Field("USD", pattern=r"^[A-Z]{3}$")
     fallback: str = ""
-    """Profile that answers when this one cannot."""
+    """Profile that answers when this API fails."""
     headers: dict[str, str] = Field(default_factory=dict, repr=False)
-    """Sent with every call; never shown."""
+    """Headers sent with every call; never shown."""
     supports_schema: Literal["auto"] | bool = "auto"
-    """Whether the API can hold an answer to a JSON schema; `auto` finds out."""
+    """Whether the API supports JSON-schema output; `auto`: detect it by a call."""
 
     @field_validator("base_url")
     @classmethod
@@ -88,7 +89,7 @@ class Profile(BaseModel):
     @classmethod
     def _are_headers(cls, value: dict[str, str]) -> dict[str, str]:
         if any(name.lower() == "authorization" for name in value):
-            raise ValueError("must not hold Authorization: give the key by api_key_env or api_key_file")
+            raise ValueError("must not contain Authorization: give the key by api_key_env or api_key_file")
         return value
 
     @model_validator(mode="after")
@@ -101,21 +102,21 @@ class Profile(BaseModel):
 
     @property
     def host(self) -> str:
-        """Host and port, as they may be shown."""
+        """Host and port, for logs and pages."""
         return urlsplit(self.base_url).netloc
 
     def cost_nano(self, prompt_tokens: int, completion_tokens: int) -> int | None:
-        """Billionths of the currency, so that sums are exact; None without prices."""
+        """Return the cost in billionths of the currency, so that sums are exact; None without prices."""
         if self.price_in is None or self.price_out is None:
             return None
         return round((prompt_tokens * self.price_in + completion_tokens * self.price_out) * 1000)
 
 
 class Profiles:
-    """All profiles, by name; and those that clients make by giving a URL, where its host is permitted."""
+    """The profiles by name, and temporary profiles for URLs of clients, if `ASSAY_API_HOSTS` allows their host."""
 
     def __init__(self, *profiles: Profile, api_hosts: str = "") -> None:
-        """Raises SettingsError with one line per mistake."""
+        """Raises SettingsError with a line per mistake."""
         self._profiles = {profile.name: profile for profile in profiles}
         self._api_hosts = api_hosts
         if mistakes := list(self._mistakes()):
@@ -125,16 +126,17 @@ class Profiles:
         return iter(self._profiles.values())
 
     def get(self, name: str) -> Profile:
-        """The profile of this name, or of a URL. Raises UnknownProfile, of which HostNotAllowed is one."""
+        """Return the profile of a name or a URL. Raises UnknownProfile, or its subclass HostNotAllowed."""
         if "://" in name:
             return self._of_url(name)
         if name not in self._profiles:
-            known = ", ".join(self._profiles) or "none; ASSAY_PROFILES_FILE names the file that lists them"
-            raise UnknownProfile(f"There is no profile {name[:64]!r}; there are: {known}.")
+            known = ", ".join(self._profiles)
+            remedy = f"use {known}" if known else "add profiles to the file of ASSAY_PROFILES_FILE"
+            raise UnknownProfile(f"Unknown profile {name[:64]!r}: {remedy}.")
         return self._profiles[name]
 
     def _of_url(self, url: str) -> Profile:
-        """One without a key: what a client gives is not trusted with ours."""
+        """Return a profile without a key: a URL of a client must not receive the server's keys."""
         try:
             base = require_allowed(url, self._api_hosts)
         except UnknownProfile:
@@ -145,7 +147,7 @@ class Profiles:
         return Profile(name=f"url-{digest}", base_url=base, models=("default",), any_model=True)
 
     def find_by_endpoint(self, url: str, model: str) -> Profile | None:
-        """The profile of a client's URL and model; of several on that host, the one with the very same URL."""
+        """Return the profile that matches a client's URL and model; among several on the host, an equal URL wins."""
         base = normalized(url)
         same_host = [each for each in self if _endpoint(each.base_url) == _endpoint(base) and model in each.models]
         return next((each for each in same_host if each.base_url == base), same_host[0] if same_host else None)
@@ -156,18 +158,18 @@ class Profiles:
             while following := self._profiles[seen[-1]].fallback:
                 if following not in self._profiles:
                     if len(seen) == 1:
-                        yield f"profile {profile.name}: its fallback {following} is not a profile"
+                        yield f"profile {profile.name}: its fallback {following} is not a profile: correct the name"
                     break
                 if following in seen:
                     if following == profile.name:
                         circle = " -> ".join([*seen, following])
-                        yield f"profile {profile.name}: its fallbacks run in a circle ({circle})"
+                        yield f"profile {profile.name}: its fallbacks form a cycle ({circle}): remove one of them"
                     break
                 seen.append(following)
 
 
 def load_profiles(settings: Settings) -> Profiles:
-    """The profiles of the settings; without a file the development API's. Reads no key.
+    """Load the profiles of the settings; without a file, the profile of the development API. Reads no keys.
 
     Raises SettingsError with a line per mistake.
     """
@@ -204,7 +206,7 @@ def read_profiles(path: Path, api_hosts: str = "") -> Profiles:
 
 
 def read_key(profile: Profile, environment: Mapping[str, str]) -> SecretStr | None:
-    """The profile's key; None when it needs none. Raises SettingsError that says where it should have been."""
+    """Return the profile's key; None when the API needs no key. Raises SettingsError that names the missing source."""
     if profile.api_key_env:
         if not (key := environment.get(profile.api_key_env, "").strip()):
             raise SettingsError(f"profile {profile.name}: the variable {profile.api_key_env} is not set")
@@ -222,7 +224,7 @@ def read_key(profile: Profile, environment: Mapping[str, str]) -> SecretStr | No
 
 
 def normalized(url: str) -> str:
-    """A base URL as it is called: without `/chat/completions`, slash or default port. Raises ValueError."""
+    """Normalize a base URL: remove `/chat/completions`, the last slash and a default port. Raises ValueError."""
     try:
         parts = urlsplit(url.strip())
         port = parts.port
@@ -231,16 +233,16 @@ def normalized(url: str) -> str:
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
         raise ValueError("must be a URL such as https://api.example.com/v1")
     if parts.username or parts.password:
-        raise ValueError("must not hold a user or a password: give the key by api_key_env or api_key_file")
+        raise ValueError("must not contain a user or a password: give the key by api_key_env or api_key_file")
     if parts.query or parts.fragment:
-        raise ValueError("must not have a query: what it says belongs into headers")
+        raise ValueError("must not have a query: move its parameters into headers")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     netloc = host if port in (None, _DEFAULT_PORTS[parts.scheme]) else f"{host}:{port}"
     return f"{parts.scheme}://{netloc}{parts.path.rstrip('/').removesuffix(CHAT_PATH).rstrip('/')}"
 
 
 def require_allowed(url: str, api_hosts: str) -> str:
-    """The URL of a client, normalized, if `ASSAY_API_HOSTS` permits its host. Raises HostNotAllowed; ValueError."""
+    """Return a client's URL, normalized. Raises HostNotAllowed unless `ASSAY_API_HOSTS` has its host; ValueError."""
     base = normalized(url)
     host, port = _endpoint(base)
     for entry in filter(None, (part.strip().lower() for part in api_hosts.split(","))):
@@ -248,7 +250,7 @@ def require_allowed(url: str, api_hosts: str) -> str:
         fits = host.endswith(name[1:]) if name.startswith("*.") else host == name
         if fits and (not only or only == str(port)):
             return base
-    raise HostNotAllowed(f"The host {host} may not be called: name a profile, or let ASSAY_API_HOSTS permit it.")
+    raise HostNotAllowed(f"The host {host} is not allowed: name a profile, or add the host to ASSAY_API_HOSTS.")
 
 
 def _endpoint(base: str) -> tuple[str, int]:
@@ -263,5 +265,5 @@ def _sentence(name: str, location: tuple[int | str, ...], message: str) -> str:
 
 
 def limits_of(profile: Profile) -> dict[str, Any]:
-    """What of a profile may be changed while it is used."""
+    """Return the limits of a profile that can be changed at run time."""
     return {"rpm": profile.rpm, "tpm": profile.tpm, "concurrency": profile.concurrency}

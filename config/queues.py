@@ -6,11 +6,7 @@ from typing import Literal
 
 from kombu import Exchange, Queue
 
-API = "api"
-CPU = "cpu"
-BENCHMARK = "benchmark"
-#: Queues that workers of several hosts read.
-SHARED = (API, CPU, BENCHMARK)
+from config.pools import SHARED_QUEUES, WorkerPool
 
 Priority = Literal["interactive", "normal", "bulk"]
 #: From first served to last.
@@ -35,12 +31,19 @@ def queue_for(slot: Slot) -> str:
     return f"gpu.{slot.node}.{slot.index}"
 
 
+def queues_of(pool: WorkerPool, slot: Slot | None = None) -> tuple[str, ...]:
+    """Return the queues that a worker of this pool reads; `slot` is that of a device worker."""
+    if slot:
+        return (queue_for(slot),)
+    return (pool,) if pool in SHARED_QUEUES else ()
+
+
 def slot_of(queue: str) -> Slot | None:
     """The slot whose queue this is; None for the shared queues."""
-    if queue in SHARED:
+    if queue in SHARED_QUEUES:
         return None
     if not (match := _DEVICE_QUEUE.fullmatch(queue)):
-        shared = ", ".join(SHARED)
+        shared = ", ".join(SHARED_QUEUES)
         raise UnknownQueue(f"There is no queue {queue!r}: queues are {shared} and gpu.<node>.<slot>, e.g. gpu.node1.0.")
     return Slot(match[1], int(match[2]))
 

@@ -1,6 +1,6 @@
-"""Named rewards: the score specs that trainers may name over HTTP. Read from the TOML file of `ASSAY_REWARDS_FILE`.
+"""Named rewards: score specs that trainers may name over HTTP. Read from the TOML file of `ASSAY_REWARDS_FILE`.
 
-What a spec may say is not known here: the web process checks it when it starts (`web/rewards.py`).
+Not covered: validation of the specs, which the web process does at start (`web/rewards/named_rewards.py`).
 `config/rewards.example.toml` shows every field.
 """
 
@@ -12,34 +12,43 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, f
 
 from config.settings import Settings, SettingsError
 
-#: What models of today end their turn with. OpenRLHF and slime leave it in a response's text.
+#: End-of-turn tokens of current models. OpenRLHF and slime leave them in the text of a response.
 END_TOKENS = (
-    "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "</s>", "<eos>", "<end_of_turn>",
-    "<｜end▁of▁sentence｜>", "<|return|>", "<|user|>", "<|observation|>",
-)  # fmt: skip
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>",
+    "<|end_of_text|>",
+    "</s>",
+    "<eos>",
+    "<end_of_turn>",
+    "<｜end▁of▁sentence｜>",
+    "<|return|>",
+    "<|user|>",
+    "<|observation|>",
+)
 
-#: What pydantic calls the kinds of JSON, in the path of a mistake.
+#: pydantic's names of JSON types in the path of an error.
 _BRANCHES = ("dict", "list", "float", "str", "int")
 
 
 class UnknownReward(ValueError):
-    """There is no such reward."""
+    """The reward does not exist: name a reward of ASSAY_REWARDS_FILE."""
 
     field = "reward"
 
 
 class Reward(BaseModel):
-    """One spec under a name, with what a trainer gets where it fails."""
+    """A named score spec, with the value for failed items."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
     fill: float = Field(0.0, strict=True)
-    """What a failed item gets where the trainer wants a number."""
+    """Score of a failed item where the trainer needs a number."""
     reference_field: str = ""
-    """Field of a dataset's row that holds the reference, for `/verify`; empty: the first of the usual names."""
+    """Field of a dataset's row with the reference, for `/verify`; empty: the first of the usual names."""
     end_tokens: tuple[str, ...] = END_TOKENS
-    """Cut off from the end of a response before it is scored."""
+    """Removed from the end of a response before it is scored."""
     spec: dict[str, JsonValue]
     """A score job's spec."""
 
@@ -47,41 +56,43 @@ class Reward(BaseModel):
     @classmethod
     def _are_texts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if not all(value):
-            raise ValueError("must not hold an empty text")
+            raise ValueError("must not contain an empty text")
         return value
 
 
 class Rewards:
-    """All named rewards, and which of them is meant where none is named."""
+    """The named rewards, and the default for requests that name no reward."""
 
     def __init__(self, *rewards: Reward, default: str = "") -> None:
-        """Raises SettingsError when the default is none of them."""
+        """Raises SettingsError when the default is not the name of a reward."""
         self._rewards = {reward.name: reward for reward in rewards}
         if default and default not in self._rewards:
-            raise SettingsError(f"ASSAY_REWARDS_FILE: default: there is no reward {default}")
+            raise SettingsError(f"ASSAY_REWARDS_FILE: default: there is no reward {default}: correct the name")
         self.default = default or (rewards[0].name if len(rewards) == 1 else "")
 
     def __iter__(self) -> Iterator[Reward]:
         return iter(self._rewards.values())
 
     def get(self, name: str | None) -> Reward:
-        """The reward of this name; without one, the default. Raises UnknownReward that says which there are."""
+        """Return the reward of this name; for None, the default. Raises UnknownReward that lists the known rewards."""
         wanted = self.default if name is None else name
         if wanted in self._rewards:
             return self._rewards[wanted]
         if not self._rewards:
             raise UnknownReward(
-                "There is no named reward: write a table [rewards.NAME] into a TOML file, and set ASSAY_REWARDS_FILE."
+                "The server has no named rewards: write a table [rewards.NAME] into a TOML file, and set "
+                "ASSAY_REWARDS_FILE."
             )
-        said = "No reward is named, and none is the default" if name is None else f"There is no reward {wanted[:64]!r}"
+        no_default = "No reward is named, and the server has no default"
+        cause = no_default if name is None else f"Unknown reward {wanted[:64]!r}"
         raise UnknownReward(
-            f"{said}: say ?reward=NAME with one of {', '.join(self._rewards)}. "
-            "A table [rewards.NAME] in the file of ASSAY_REWARDS_FILE adds one, `default` at its top chooses one."
+            f"{cause}: set ?reward=NAME to a known reward ({', '.join(self._rewards)}). To add a reward, write a table "
+            "[rewards.NAME] into the file of ASSAY_REWARDS_FILE; `default` at its top sets the default."
         )
 
 
 def load_rewards(settings: Settings) -> Rewards:
-    """The rewards of the settings; none without a file. Raises SettingsError with a line per mistake."""
+    """Load the rewards of the settings; empty without a file. Raises SettingsError with a line per mistake."""
     return read_rewards(settings.rewards_file) if settings.rewards_file else Rewards()
 
 
@@ -108,7 +119,7 @@ def read_rewards(path: Path) -> Rewards:
 
 
 def sentence(name: str, location: tuple[int | str, ...], message: str) -> str:
-    """What is wrong with a reward, and where."""
+    """Format an error of a reward: its name, the path of the error and the message."""
     message = message.removeprefix("Value error, ")
     where = ""
     for part in location:

@@ -1,4 +1,4 @@
-"""The mathematics of `async_grpo.py`: advantages within a group, and the loss of samples that older weights made."""
+"""Mathematics of `async_grpo.py`: advantages within a group, and the loss of samples that older weights generated."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from addition import pad
 from torch import Tensor
 from transformers import PreTrainedModel
 
-#: How far the importance weight of a token may carry it, down and up (as DAPO's clip-higher).
+#: Lower and upper clipping range of a token's importance weight (asymmetric, as in DAPO's clip-higher).
 CLIP_LOW, CLIP_HIGH = 0.2, 0.28
-#: Importance weights of stale tokens count up to this much.
+#: Maximum importance weight of a stale token.
 MOST_WEIGHT = 4.0
 
 
@@ -19,20 +19,20 @@ class Sample:
     prompt: list[int]
     answer: list[int]
     logprobs: list[float]
-    """Of each token of the answer, by the weights that made it."""
+    """Log-probability of each token of the answer, under the weights that generated it."""
     advantage: float
 
 
 def advantages(rewards: Sequence[float]) -> list[float]:
-    """By how many deviations each is better than its group; a group of equals teaches nothing."""
+    """Return the deviation of each reward from the group's mean, in standard deviations; 0 if the rewards are equal."""
     values = torch.tensor(rewards, dtype=torch.float64)
     deviation = values.std(unbiased=False)
     return ((values - values.mean()) / (deviation + 1e-6)).tolist() if deviation > 0 else [0.0] * len(rewards)
 
 
 def loss_of(model: PreTrainedModel, samples: Sequence[Sample]) -> tuple[Tensor, dict[str, float]]:
-    """Clipped, importance-weighted policy gradient: each token counts by its probability now over that under the
-    weights which made it, whichever version that was."""
+    """Return the clipped, importance-weighted policy gradient loss and its metrics. The importance weight of a token is
+    its probability under the current weights, divided by its probability under the weights that generated it."""
     tokens, labels = pad([(each.prompt, each.answer) for each in samples])
     mask = labels[:, 1:] != -100
     logits = model(input_ids=tokens).logits[:, :-1]
@@ -48,9 +48,9 @@ def loss_of(model: PreTrainedModel, samples: Sequence[Sample]) -> tuple[Tensor, 
     gained = torch.minimum(weight.clamp(max=MOST_WEIGHT) * gain, clipped * gain)
     number = mask.sum()
     with torch.no_grad():
-        told = {
+        metrics = {
             "weight": float((weight * mask).sum() / number),
             "clipped": float((((weight - clipped).abs() > 1e-6) & mask).sum() / number),
             "entropy": float(-(now * mask).sum() / number),
         }
-    return -(gained * mask).sum() / number, told
+    return -(gained * mask).sum() / number, metrics

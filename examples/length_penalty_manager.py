@@ -1,8 +1,8 @@
-"""Judged rewards with a length penalty, while the trainer goes on: submit, compute, collect.
+"""Judged rewards with a length penalty, computed in the background of a training step: submit, train, collect.
 
 Run: pip install torch ./client && python examples/length_penalty_manager.py [PROFILE]   (ASSAY_URL, ASSAY_TOKEN)
 
-docs/trainers.md says how verl takes it.
+docs/trainers.md says how to use the manager in verl.
 """
 
 import logging
@@ -23,14 +23,14 @@ ANSWERS = [
 
 
 class Bytes:
-    """A tokenizer, for want of a model's."""
+    """Byte tokenizer, in place of a model's tokenizer."""
 
-    def decode(self, ids: torch.Tensor, skip_special_tokens: bool = False) -> str:  # noqa: ARG002  # it has none
+    def decode(self, ids: torch.Tensor, skip_special_tokens: bool = False) -> str:  # noqa: ARG002  # no special tokens
         return bytes(ids.tolist()).decode()
 
 
 def batch() -> Any:
-    """What verl calls a DataProto: prompts padded on the left, responses on the right."""
+    """Build a batch with the fields of verl's DataProto: prompts padded on the left, responses on the right."""
     width = max(map(len, ANSWERS))
     prompts = torch.tensor([list(PROMPT.encode())] * len(ANSWERS))
     responses = torch.tensor([list(answer.encode().ljust(width, b"\0")) for answer in ANSWERS])
@@ -46,12 +46,12 @@ def compute_score(solution_str: str, ground_truth: str, **_: Any) -> float:
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s - %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for every request
-    profile = sys.argv[1] if len(sys.argv) > 1 else ""  # of the server; the development API needs no name
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # at INFO, httpx logs a line for every request
+    profile = sys.argv[1] if len(sys.argv) > 1 else ""  # API profile of the server; not needed for the development API
     config = LengthPenaltyConfig(enable_openai_reward=True, reward_coefficient=0.1, profile=profile)
     with LengthPenaltyRewardManager(Bytes(), 0, compute_score, length_penalty_config=config) as manager:
         handle = manager.submit(batch())
-        print("the trainer goes on: log probabilities, the reference model, ...")
+        print("the trainer computes log-probabilities, runs the reference model, ...")
         extra = handle.collect(return_dict=True)["reward_extra_info"]
     for index, answer in enumerate(ANSWERS):
         print({name: round(values[index], 2) for name, values in extra.items()}, answer)

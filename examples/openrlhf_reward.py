@@ -1,7 +1,7 @@
-"""A reward function for OpenRLHF.
+"""Reward function for OpenRLHF.
 
-Run OpenRLHF with --reward.remote_url examples/openrlhf_reward.py (once called --remote_rm_url); ASSAY_URL and
-ASSAY_TOKEN must be set where it runs. No file is needed when the server knows the reward by a name:
+Run OpenRLHF with --reward.remote_url examples/openrlhf_reward.py (in older versions --remote_rm_url); ASSAY_URL and
+ASSAY_TOKEN must be set on its host. A reward that is configured on the server by name does not need this file:
 --reward.remote_url "http://127.0.0.1:6006/get_reward?reward=math".
 
 Run by itself it scores two answers: python examples/openrlhf_reward.py
@@ -12,14 +12,15 @@ from typing import Any
 from assay.rewards import Reward
 
 REWARD = Reward(["math_equal"])
-#: What an answer gets that could not be scored: OpenRLHF takes numbers only. `extra_logs.valid` tells them apart.
+#: Reward of an answer that could not be scored, as OpenRLHF accepts only numbers; `extra_logs.valid` marks it invalid.
 FILL = 0.0
-#: Of your model: OpenRLHF leaves it in the text.
+#: End token of your model, which OpenRLHF leaves in the text.
 END_TOKEN = "<|im_end|>"
 
 
 def reward_func(queries: list[str], prompts: list[str], labels: list[Any]) -> dict[str, Any]:
-    """A query is prompt and response together. Called from many threads, with one sample each: they share jobs."""
+    """Score queries; a query is a prompt followed by its response. OpenRLHF calls this from many threads with a single
+    sample each, and concurrent calls share a job."""
     pairs = zip(queries, prompts, strict=True)
     responses = [query.removeprefix(prompt).removesuffix(END_TOKEN) for query, prompt in pairs]
     scores = REWARD(responses, references=labels, prompts=prompts)
@@ -32,6 +33,6 @@ def reward_func(queries: list[str], prompts: list[str], labels: list[Any]) -> di
 
 
 if __name__ == "__main__":
-    prompt = "What is 48 + 24?\n"
+    prompt = "Compute 48 + 24.\n"
     queries = [prompt + r"It is \boxed{72}.", prompt + r"It is \boxed{96}."]
     print(reward_func(queries, [prompt, prompt], ["72", "72"]))

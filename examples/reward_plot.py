@@ -1,6 +1,6 @@
-"""Mean rewards of the runs of `async_grpo.py` in a folder, as one picture: by steps, and by seconds.
+"""Plot the mean rewards of the runs of `async_grpo.py` in a folder, by steps and by seconds.
 
-Run: python examples/reward_plot.py grpo-output   (writes rewards.svg there; needs nothing installed)
+Run: python examples/reward_plot.py grpo-output   (writes rewards.svg to the folder; needs only the standard library)
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 WIDTH, HEIGHT, MARGIN = 460, 300, 46
 COLOURS = {0: "#c0392b"}
 OTHERS = "#2471a3"
-#: Steps whose mean is drawn as one point.
+#: Number of steps that are averaged to a point.
 SMOOTHED = 10
 
 Row = dict[str, Any]
@@ -65,7 +65,7 @@ def main() -> int:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "grpo-output")
     files = sorted(folder.glob("seed*-staleness*.jsonl"))
     if not files:
-        print(f"there are no runs in {folder}", file=sys.stderr)
+        print(f"{folder} has no runs: run examples/async_grpo.py with --output {folder} first", file=sys.stderr)
         return 1
     runs = {file.stem: [json.loads(line) for line in file.read_text().splitlines()] for file in files}
     (folder / "rewards.svg").write_text(draw(runs))

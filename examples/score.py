@@ -1,6 +1,6 @@
-"""Rewards for a group of answers, as a trainer asks for them.
+"""Score a group of answers, as a trainer does in a training step.
 
-Run: pip install ./client && python examples/score.py   (ASSAY_URL and ASSAY_TOKEN say where the server is)
+Run: pip install ./client && python examples/score.py   (ASSAY_URL and ASSAY_TOKEN are the server's URL and token)
 """
 
 from statistics import fmean
@@ -12,12 +12,12 @@ ANSWERS = ["48 + 24 = 72. #### 72", "48 + 48 = 96. #### 96", "I do not know.", "
 
 
 def rewards(client: Assay, step: int) -> list[float]:
-    """One reward per answer. An answer that could not be scored gets the mean of the others, not a zero."""
+    """Return a reward per answer. An answer that could not be scored gets the mean of the valid rewards, not zero."""
     items = [
         {"id": f"{step}-{n}", "group_id": str(step), "prompt": PROMPT, "response": answer, "reference": "72"}
         for n, answer in enumerate(ANSWERS)
     ]
-    # The key makes a trainer that was restarted at this step find its job again instead of paying twice.
+    # With the key, a trainer that is restarted at this step finds its job again, instead of running it twice.
     job = client.score(items, ["numeric_match"], priority="interactive", idempotency_key=f"example-{step}")
     scores = job.wait(timeout_s=60).scores()
     valid = [score for score in scores.values if score is not None]
@@ -29,7 +29,7 @@ def main() -> int:
         try:
             for answer, reward in zip(ANSWERS, rewards(client, step=1), strict=True):
                 print(f"{reward:.2f}  {answer}")
-        except (JobFailed, WaitTimeout) as error:  # both say what to do
+        except (JobFailed, WaitTimeout) as error:  # the messages say how to continue
             print(error)
             return 1
     return 0

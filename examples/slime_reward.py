@@ -1,7 +1,7 @@
-"""A reward function for slime.
+"""Reward function for slime.
 
 Run slime with --custom-rm-path slime_reward.reward and this folder on PYTHONPATH; ASSAY_URL and ASSAY_TOKEN must be set
-where the rollout runs. No file is needed when the server knows the reward by a name:
+on the host of the rollout. A reward that is configured on the server by name does not need this file:
 --rm-type remote_rm --rm-url "http://127.0.0.1:6006/rm?reward=math".
 
 Run by itself it scores two answers: python examples/slime_reward.py
@@ -14,14 +14,14 @@ from typing import Any
 from assay.rewards import Reward
 
 REWARD = Reward(["math_equal"])
-#: What an answer gets that could not be scored: slime takes numbers only.
+#: Reward of an answer that could not be scored, as slime accepts only numbers.
 FILL = 0.0
-#: Of your model: slime leaves it in the text.
+#: End token of your model, which slime leaves in the text.
 END_TOKEN = "<|im_end|>"
 
 
-async def reward(args: Any, sample: Any, **_: Any) -> Any:  # noqa: ARG001  # slime passes its arguments along
-    """For one sample; for a list of them with --group-rm. Those of one moment share a job."""
+async def reward(args: Any, sample: Any, **_: Any) -> Any:  # noqa: ARG001  # slime passes its arguments
+    """Score a sample, or a list of samples with --group-rm. Concurrent calls share a job."""
     samples = sample if isinstance(sample, list) else [sample]
     scores = await REWARD.call_async(
         [each.response.removesuffix(END_TOKEN) for each in samples],
@@ -33,8 +33,8 @@ async def reward(args: Any, sample: Any, **_: Any) -> Any:  # noqa: ARG001  # sl
 
 
 async def main() -> None:
-    said = (r"It is \boxed{72}.", r"It is \boxed{96}.")
-    samples = [SimpleNamespace(prompt="48 + 24?", response=text, label="72") for text in said]
+    responses = (r"It is \boxed{72}.", r"It is \boxed{96}.")
+    samples = [SimpleNamespace(prompt="48 + 24?", response=text, label="72") for text in responses]
     print(await asyncio.gather(*(reward(None, each) for each in samples)), await reward(None, samples))
 
 

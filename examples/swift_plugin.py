@@ -1,7 +1,7 @@
-"""A reward for ms-swift.
+"""Reward function for ms-swift.
 
 Run ms-swift with --external_plugins examples/swift_plugin.py --reward_funcs assay; ASSAY_URL and ASSAY_TOKEN must be
-set where the trainer runs. The dataset's column `solution` (or `answer`, ...) holds what rewards are checked against.
+set on the host of the trainer. The dataset's column `solution` (or `answer`, ...) holds the references for the scorers.
 """
 
 from assay.rewards.swift import register

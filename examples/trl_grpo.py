@@ -1,4 +1,4 @@
-"""GRPO with TRL on small sums, rewarded by Assay.
+"""GRPO training with TRL on small sums, with rewards by Assay.
 
 Run: pip install trl ./client && python examples/trl_grpo.py --model Qwen/Qwen3-0.6B   (ASSAY_URL, ASSAY_TOKEN)
 """
@@ -10,7 +10,7 @@ from assay.rewards.trl import TrlReward
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-#: A score job's spec; or the name of a reward that the server knows.
+#: The spec of a score job; it could also be the name of a reward that is configured on the server.
 REWARD = {
     "scorers": [
         {"name": "numeric_match", "weight": 1.0},
@@ -21,7 +21,7 @@ REWARD = {
 
 
 def sums(number: int) -> Dataset:
-    """The column `answer` is what rewards are checked against."""
+    """Return a dataset of sums; the column `answer` holds the references for the scorers."""
     pairs = [(n % 7, n % 5) for n in range(number)]
     return Dataset.from_list([{"prompt": f"What is {a} + {b}? It is ", "answer": str(a + b)} for a, b in pairs])
 

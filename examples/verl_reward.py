@@ -1,9 +1,9 @@
-"""A reward function for verl.
+"""Reward function for verl.
 
 Run verl with
     custom_reward_function.path=examples/verl_reward.py custom_reward_function.name=compute_score
-ASSAY_URL and ASSAY_TOKEN must be set where the reward workers run. Without a file of your own it is
-path=pkg://assay.rewards.verl name=compute_score_async, and ASSAY_REWARD says which reward.
+ASSAY_URL and ASSAY_TOKEN must be set on the hosts of the reward workers. Without your own file, use
+path=pkg://assay.rewards.verl name=compute_score_async, and set the reward with ASSAY_REWARD.
 
 Run by itself it scores three answers: python examples/verl_reward.py
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from assay.rewards import verl
 
-#: One spec for each data source; every sample gets the same keys, as verl wants it.
+#: A spec for each data source; every sample gets the same keys, as verl requires.
 REWARDS: dict[str, Any] = {
     "openai/gsm8k": {"scorers": [{"name": "numeric_match", "as": "answer"}]},
     "lighteval/MATH": {"scorers": [{"name": "math_equal", "as": "answer"}]},
@@ -23,7 +23,8 @@ REWARDS: dict[str, Any] = {
 async def compute_score(
     data_source: str, solution_str: str, ground_truth: Any, extra_info: Any = None, **kwargs: Any
 ) -> dict[str, Any]:
-    """Awaited by verl's reward loop for all samples of a step at once: they become one job per data source."""
+    """Score a sample. verl's reward loop awaits this concurrently for the samples of a step: they become a single job
+    per data source."""
     reward = REWARDS[data_source]
     return await verl.compute_score_async(data_source, solution_str, ground_truth, extra_info, reward=reward, **kwargs)
 

@@ -1,4 +1,4 @@
-"""The Celery application: one factory for the web process, the workers, beat and Flower."""
+"""Factory of the Celery application, shared by the web process, the workers, beat and Flower."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,17 +15,17 @@ from tasks.connections import redact
 from tasks.errors import BrokerUnavailable
 from tasks.runtime import Runtime
 
-#: The modules that have tasks.
-TASKS = ["tasks.probe", "tasks.jobs.task", "tasks.rollouts.task", "tasks.benchmarks.task"]
+#: Modules that define Celery tasks.
+TASKS = ["tasks.probe", "tasks.jobs.execution.task", "tasks.rollouts.task", "tasks.deployment_benchmarks.task"]
 
 
 class AssayCelery(Celery):
-    """Celery, plus what the process holds for its tasks (None outside workers)."""
+    """Celery application with the worker process's runtime for its tasks (None outside workers)."""
 
     runtime: Runtime | None = None
 
     def publish(self, task: str, queue: str, priority: Priority, **arguments: object) -> None:
-        """Put one message on a queue. Unknown queue names raise UnknownQueue."""
+        """Send a message to a queue. Raises UnknownQueue for an unknown queue name, and BrokerUnavailable."""
         broker = self.conf.broker_url
         with self._broker_errors():
             self.send_task(
@@ -37,18 +37,18 @@ class AssayCelery(Celery):
             )
 
     def queued(self, queue: str) -> int:
-        """Messages that wait on the broker for this queue."""
+        """Return the number of messages in this queue on the broker. Raises BrokerUnavailable."""
         with self._broker_errors(), self.connection_or_acquire() as connection:
             try:
                 return int(connection.default_channel.queue_declare(queue, passive=True).message_count)
-            except connection.channel_errors:  # an empty list does not exist on Redis
+            except connection.channel_errors:  # on Redis, an empty list does not exist
                 return 0
 
     @contextmanager
     def _broker_errors(self) -> Iterator[None]:
         try:
             yield
-        # A connection that was fine before raises its library's own errors.
+        # An established connection raises the errors of its own library.
         except (OperationalError, RedisError, OSError) as error:
             raise BrokerUnavailable(
                 f"The broker at {redact(self.conf.broker_url)} does not answer ({error})."
@@ -56,17 +56,17 @@ class AssayCelery(Celery):
 
 
 class AssayTask(Task):  # type: ignore[type-arg]  # generic in the stubs only
-    """Base of all our tasks: gives them their process's runtime."""
+    """Base class of Assay's tasks: gives access to the runtime of the worker process."""
 
     @property
     def runtime(self) -> Runtime:
         runtime = cast(AssayCelery, self.app).runtime
-        assert runtime is not None, "tasks run in workers only"
+        assert runtime is not None, "tasks run only in workers"
         return runtime
 
 
 def create_celery(settings: Settings, consumed: Sequence[str] = ()) -> AssayCelery:
-    """The application; `consumed` are the queues this process reads, if it is a worker."""
+    """Create the application. `consumed`: the queues that this process consumes, if it is a worker."""
     app = AssayCelery("assay", task_cls=AssayTask, include=TASKS)
     app.conf.update(celery_config(settings, consumed))
     return app

@@ -1,4 +1,4 @@
-"""Connections to Redis, and what its errors mean for a person."""
+"""Connections to Redis, and translation of its errors to Assay's errors with a remedy."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -14,21 +14,21 @@ from tasks.errors import RedisRefused, RedisUnavailable
 
 log = logging.getLogger(__name__)
 
-#: Seconds a command may take. Scripts and pages are sized to stay far below.
+#: Timeout of a command in seconds. Scripts and pages are sized to stay far below it.
 COMMAND_TIMEOUT_S = 5.0
-#: The same for one who only looks.
-LOOK_TIMEOUT_S = 1.0
-#: Connections of one process at most. Each thread that waits for a job holds one, and there may be 2,048 threads;
-#: redis-py stops at 100 unless told.
+#: Timeout of a command in health and status checks, in seconds.
+CHECK_TIMEOUT_S = 1.0
+#: Maximum connections of a process. Each thread that waits for a job holds a connection, and a process may have 2,048
+#: threads; redis-py's default limit is 100.
 MOST_CONNECTIONS = 4096
-#: Seconds between two tries while Redis is away.
+#: Seconds between two attempts while Redis is unavailable.
 RETRY_S = 1.0
-#: Seconds between two lines that say so.
+#: Seconds between two log lines while Redis is unavailable.
 REPEAT_MESSAGE_S = 10.0
 
 
 def connect(url: str) -> Redis:
-    """A client with its pool; it connects on first use, and again after a fork or a lost connection."""
+    """Return a client with a connection pool; it connects on first use, and again after a fork or a lost connection."""
     return Redis.from_url(
         url,
         decode_responses=True,
@@ -40,69 +40,69 @@ def connect(url: str) -> Redis:
     )
 
 
-def connect_once(url: str) -> Redis:
-    """A client for those who look and do not wait: one short try, whose failure is an answer too."""
+def connect_for_checks(url: str) -> Redis:
+    """Return a client for health and status checks: a short timeout and no retries, as a failure is an answer too."""
     return Redis.from_url(
         url,
         decode_responses=True,
         max_connections=MOST_CONNECTIONS,
-        socket_timeout=LOOK_TIMEOUT_S,
-        socket_connect_timeout=LOOK_TIMEOUT_S,
+        socket_timeout=CHECK_TIMEOUT_S,
+        socket_connect_timeout=CHECK_TIMEOUT_S,
         retry=Retry(NoBackoff(), 0),
     )
 
 
 def redact(url: str) -> str:
-    """The URL as it may be shown: without its password."""
+    """Return the URL without its password and query, for logs and messages."""
     parts = urlsplit(url)
     netloc = parts.netloc.replace(f":{parts.password}@", ":***@", 1) if parts.password is not None else parts.netloc
     return urlunsplit(parts._replace(netloc=netloc, query="***" if parts.query else ""))
 
 
 @contextmanager
-def explained(url: str) -> Iterator[None]:
-    """Turn redis-py's errors into ours, each with a sentence that says what to do."""
+def translate_redis_errors(url: str) -> Iterator[None]:
+    """Translate redis-py's errors to RedisUnavailable or RedisRefused, with cause and remedy."""
     try:
         yield
     except redis_errors.RedisError as error:
-        raise explain(error, redact(url)) from error
+        raise translate_redis_error(error, redact(url)) from error
 
 
-def explain(error: redis_errors.RedisError, url: str) -> RedisUnavailable | RedisRefused:
+def translate_redis_error(error: redis_errors.RedisError, url: str) -> RedisUnavailable | RedisRefused:
     text = str(error)
     if isinstance(error, redis_errors.AuthenticationError) or text.startswith(("NOAUTH", "WRONGPASS")):
         return RedisRefused(
-            f"Redis at {url} asks for a password, or refuses the one given: "
+            f"Redis at {url} requires a password, or refuses the given password: "
             "write it into the URL, redis://:PASSWORD@host:port/0."
         )
     if "DB index is out of range" in text:
-        return RedisRefused(f"Redis at {url} has no database of that number.")
+        return RedisRefused(f"Redis at {url} has no such database: change the number at the end of the URL.")
     if isinstance(error, redis_errors.NoPermissionError):
-        return RedisRefused(f"Redis at {url} does not let this user do what Assay needs ({text}).")
-    if "MISCONF" in text:  # inside a script it comes with a prefix
+        return RedisRefused(f"Redis at {url} denies this user a command that Assay needs: extend its ACL ({text}).")
+    if "MISCONF" in text:  # errors inside a script have a prefix
         return RedisUnavailable(
             f"Redis at {url} refuses writes because it cannot save them; its disk is probably full. "
-            f"Free space there: it accepts writes again by itself. Redis says: {text}"
+            f"Free disk space on its host: it then accepts writes again without a restart. Redis reports: {text}"
         )
     if isinstance(error, redis_errors.OutOfMemoryError):
         return RedisUnavailable(f"Redis at {url} is full: raise its maxmemory, or let old jobs expire sooner.")
     if isinstance(error, redis_errors.BusyLoadingError):
-        return RedisUnavailable(f"Redis at {url} is still loading its data.")
+        return RedisUnavailable(f"Redis at {url} is still loading its data: try again in a moment.")
     if isinstance(error, redis_errors.ReadOnlyError):
         return RedisUnavailable(f"Redis at {url} is a read-only replica: give the URL of the primary.")
     return RedisUnavailable(f"Redis at {url} does not answer ({text}).")
 
 
 def wait_for_redis(url: str, pause: Callable[[float], bool]) -> bool:
-    """Return True once Redis answers. Says why while it waits; raises RedisRefused where waiting is no use.
+    """Wait until Redis answers, and return True. Logs the cause while it waits; raises RedisRefused at once.
 
-    `pause(seconds)` waits and returns True when the process should stop; then the answer is False.
+    `pause(seconds)` waits and returns True when the process should stop; then this function returns False.
     """
     waited_s, announced = 0.0, ""
     with connect(url) as client:
         while True:
             try:
-                with explained(url):
+                with translate_redis_errors(url):
                     client.ping()
                 if announced:
                     log.info("Redis at %s answers", redact(url))
@@ -117,7 +117,7 @@ def wait_for_redis(url: str, pause: Callable[[float], bool]) -> bool:
 
 
 def eviction_warning(url: str) -> str | None:
-    """A sentence when the state Redis may throw keys away; None when it does not, or does not say."""
+    """Return a warning when the state Redis may evict keys; None when it does not, or hides its configuration."""
     with connect(url) as client:
         try:
             policy = client.config_get("maxmemory*")
@@ -127,5 +127,5 @@ def eviction_warning(url: str) -> str | None:
         return None
     return (
         f"Redis at {redact(url)} holds Assay's state but evicts keys ({policy['maxmemory-policy']}): "
-        "set its maxmemory-policy to noeviction, and give the cache a Redis of its own (ASSAY_CACHE_URL)."
+        "set its maxmemory-policy to noeviction, and use a separate Redis for the cache (ASSAY_CACHE_URL)."
     )

@@ -1,62 +1,62 @@
-"""The one error tree. A class's docstring is its default message; its place in the tree says what to do.
+"""The error tree of Assay. A class's docstring is its default message; its base class says whether a retry helps.
 
 AssayError
-├── Retryable              try again, nothing is wrong with the request
-│   ├── RedisUnavailable   Redis is away, full, loading, or cannot write
-│   ├── BrokerUnavailable  no message can be sent or counted
-│   ├── StorageUnavailable the place of large jobs' files cannot be read or written now
-│   ├── BacklogFull        too many items wait already
+├── Retryable              a retry may succeed: the request is valid
+│   ├── RedisUnavailable   Redis is unreachable, full, loading, or cannot write
+│   ├── BrokerUnavailable  the broker accepts no messages and returns no counts
+│   ├── StorageUnavailable the storage of large jobs cannot be read or written now
+│   ├── BacklogFull        too many items are queued
 │   ├── HubUnavailable     the model hub does not answer
-│   ├── ApiUnavailable     an outside API is away, or limits us, and all tries are used up
-│   │   └── ApiUnreachable    no connection to it, or it was lost
-│   ├── ApiTimeout         an outside API did not answer in time
-│   ├── PolicyUnavailable  no policy server is free, or it went away
-│   ├── PolicyTimeout      a policy server did not answer in time
-│   ├── PolicyBroken       a policy server broke over a request that may be good, or answered no protocol of ours
-│   ├── CannotFollow       this device does not hold the weights that a rollout is at
-│   ├── SimulatorLost      a simulator's process died or hung
-│   └── EpisodeTimeout     an episode did not end in time
-└── Permanent              trying again changes nothing
-    ├── RedisRefused       Redis wants a password, or grants too little
-    ├── WorkerNameTaken    another live worker holds this name
-    ├── StorageNotShared   large jobs are kept where not all workers can read them
-    ├── StoredFileMissing  a file of a large job is gone
-    ├── InvalidRequest     the request breaks a rule; `field` says where
-    │   ├── InvalidLine    a line of JSONL breaks it; `line` says which
-    │   └── UnknownKind    no such kind of job
-    ├── UnknownJob         no such job, or it has expired
-    ├── UnknownBenchmark   no such benchmark, or run of one
-    ├── CannotJudge        a scorer has no score for this item; `reason` says why
-    │   └── NoVerdict      a judge model answered, but gave no verdict
-    │       ├── VerdictMissing   none could be read in its reply
-    │       ├── ReplyRefused     it refused to judge
-    │       ├── ReplyCut         its reply was cut off at its length limit
-    │       └── ReplyFiltered    a content filter stopped it
-    ├── CannotAnswer       a row has no answer; `reason` says why
-    ├── ApiRefused         an outside API says that the request is wrong
+│   ├── ApiUnavailable     an outside API fails or limits the rate, and the retries are used up
+│   │   └── ApiUnreachable    no connection to the API, or the connection was lost
+│   ├── ApiTimeout         an outside API timed out
+│   ├── PolicyUnavailable  no policy server is free, or its connection was lost
+│   ├── PolicyTimeout      a policy server timed out
+│   ├── PolicyBroken       a policy server failed on a request that may be valid, or violated the protocol
+│   ├── CannotFollow       this device does not hold the current weights of a rollout
+│   ├── SimulatorLost      a simulator's process crashed or hung
+│   └── EpisodeTimeout     an episode timed out
+└── Permanent              a retry fails again
+    ├── RedisRefused       Redis requires a password, or denies a permission
+    ├── WorkerNameTaken    another live worker uses this name
+    ├── StorageNotShared   large jobs are stored where some workers cannot read them
+    ├── StoredFileMissing  a file of a large job is missing
+    ├── InvalidRequest     the request is invalid; `field` has the path of the error
+    │   ├── InvalidLine    a line of JSONL is invalid; `line` has its number
+    │   └── UnknownKind    the kind of job does not exist
+    ├── UnknownJob         the job does not exist, or has expired
+    ├── UnknownBenchmark   the benchmark, or the benchmark run, does not exist
+    ├── CannotJudge        a scorer has no score for this item; `reason` has the error type
+    │   └── NoVerdict      a judge model replied without a verdict
+    │       ├── VerdictMissing   no verdict could be parsed from the reply
+    │       ├── ReplyRefused     the model refused to judge
+    │       ├── ReplyCut         the reply was cut off at its length limit
+    │       └── ReplyFiltered    a content filter stopped the reply
+    ├── CannotAnswer       a row has no answer; `reason` has the error type
+    ├── ApiRefused         an outside API rejects the request as invalid
     ├── BudgetSpent        the job's budget is used up
-    ├── ModelUnusable      a model cannot be held here
-    │   ├── ModelMissing      no such directory, or not on the hub
-    │   ├── NotAModel         a directory without what makes a model, or with broken files
-    │   ├── ModelUnsupported  a kind of model that the engine does not run
-    │   └── ModelTooLarge     there is not the memory for it
-    ├── WeightsRefused     weights do not fit the model they are meant for
+    ├── ModelUnusable      a model cannot be loaded here
+    │   ├── ModelMissing      the directory does not exist, or the hub does not have the model
+    │   ├── NotAModel         files of the model are missing or broken
+    │   ├── ModelUnsupported  the engine does not support this type of model
+    │   └── ModelTooLarge     the memory is too small for the model
+    ├── WeightsRefused     weights do not fit their model
     ├── PromptTooLong      the prompt leaves no room in the model's context
-    ├── DeviceOutOfMemory  one item alone is too large for the device
-    ├── GenerationTimeout  an answer was not complete in time
-    ├── OutputNotANumber   the model computed something that is no number for this item
-    ├── NoLongerWanted     the job was over before this item was done
-    ├── PolicyFailed       a policy server says that the request is wrong, or its actions do not fit
+    ├── DeviceOutOfMemory  a single item is too large for the device
+    ├── GenerationTimeout  a generation timed out
+    ├── OutputNotANumber   the model's output for this item is not a number
+    ├── NoLongerWanted     the job ended before this item was done
+    ├── PolicyFailed       a policy server rejects the request, or its actions do not fit the environment
     ├── EnvironmentMissing this worker lacks the environment's package or files
-    ├── EnvironmentFailed  the environment itself says that it cannot go on
-    └── Conflict           the job's state, or an earlier request, forbids it
+    ├── EnvironmentFailed  the environment reports that it cannot continue
+    └── Conflict           the job's state, or an earlier request, forbids the action
 """
 
 import re
 
 
 class AssayError(Exception):
-    """Something went wrong in Assay."""
+    """An operation of Assay failed. See the server's log for the cause."""
 
     reason = ""
 
@@ -65,88 +65,88 @@ class AssayError(Exception):
 
     @property
     def name(self) -> str:
-        """What an item's outcome calls it: `verdict_missing`."""
+        """Error type in an item's outcome: `verdict_missing`."""
         return self.reason or re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
 
 class Retryable(AssayError):
-    """This failed for now; the same request may succeed later."""
+    """A temporary error: send the same request again later."""
 
 
 class RedisUnavailable(Retryable):
-    """Redis does not answer."""
+    """Redis does not answer: start it, or correct ASSAY_REDIS_URL."""
 
 
 class BrokerUnavailable(Retryable):
-    """The broker does not answer."""
+    """The broker does not answer: start it, or correct ASSAY_BROKER_URL."""
 
 
 class StorageUnavailable(Retryable):
-    """The storage of large jobs does not answer."""
+    """The storage of large jobs does not answer: check ASSAY_STORAGE_URL, then try again."""
 
 
 class BacklogFull(Retryable):
-    """Too many items wait already: submit again when some are done."""
+    """Too many items are queued: submit again when some of them are done."""
 
 
 class HubUnavailable(Retryable):
-    """The model hub does not answer."""
+    """The model hub does not answer: try again later."""
 
 
 class ApiUnavailable(Retryable):
-    """The API does not answer."""
+    """The API does not answer, and the retries are used up: try again later."""
 
 
 class ApiUnreachable(ApiUnavailable):
-    """The API cannot be reached."""
+    """The API cannot be reached: check the profile's base_url and the network."""
 
 
 class ApiTimeout(Retryable):
-    """The API did not answer in time."""
+    """The API timed out: try again, or raise the timeout."""
 
 
 class PolicyUnavailable(Retryable):
-    """No policy server is free."""
+    """No policy server is free: try again later, or add servers."""
 
 
 class PolicyTimeout(Retryable):
-    """The policy server did not answer in time."""
+    """The policy server timed out: try again, or raise ASSAY_POLICY_REPLY_S."""
 
 
 class PolicyBroken(Retryable):
-    """The policy server broke."""
+    """The policy server failed: see its log."""
 
 
 class CannotFollow(Retryable):
-    """This device could not take the rollout's new weights."""
+    """This device could not load the rollout's new weights: see the worker's log."""
 
 
 class SimulatorLost(Retryable):
-    """The simulator's process is gone."""
+    """The simulator's process crashed or hung: the episode is run again."""
 
 
 class EpisodeTimeout(Retryable):
-    """The episode did not end in time."""
+    """The episode timed out: reduce its steps, or raise ASSAY_EPISODE_S."""
 
 
 class Permanent(AssayError):
-    """This failed and will fail again."""
+    """A permanent error: the same request fails again, so change it first."""
 
 
 class RedisRefused(Permanent):
-    """Redis refuses this user."""
+    """Redis denies access: check the user and password in the URL."""
 
 
 class StorageNotShared(Permanent):
-    """Large jobs are kept where not all workers can read them."""
+    """Large jobs are stored where some workers cannot read them: use a storage that every host reaches."""
 
 
 class StoredFileMissing(Permanent):
-    """A file of a large job is gone."""
+    """A file of a large job is missing from the storage: submit the job again."""
 
 
 class InvalidRequest(Permanent):
-    """The request breaks a rule."""
+    """The request is invalid: correct the named field."""
 
     def __init__(self, message: str | None = None, field: str = "") -> None:
         super().__init__(message)
@@ -154,7 +154,7 @@ class InvalidRequest(Permanent):
 
 
 class InvalidLine(InvalidRequest):
-    """A line of the body breaks a rule."""
+    """A line of the body is invalid: correct the named line."""
 
     def __init__(self, line: int, message: str, field: str = "") -> None:
         super().__init__(f"Line {line}: {message}", field or f"line {line}")
@@ -162,15 +162,15 @@ class InvalidLine(InvalidRequest):
 
 
 class UnknownKind(InvalidRequest):
-    """There is no such kind of job."""
+    """The kind of job does not exist: check its name."""
 
 
 class UnknownJob(Permanent):
-    """There is no such job; it may have expired."""
+    """The job does not exist, or has expired: check its id."""
 
 
 class UnknownBenchmark(Permanent):
-    """There is no such benchmark."""
+    """The benchmark does not exist: check its name."""
 
 
 class CannotJudge(Permanent):
@@ -182,7 +182,7 @@ class CannotJudge(Permanent):
 
 
 class CannotAnswer(Permanent):
-    """This row cannot be answered."""
+    """This row has no answer."""
 
     def __init__(self, reason: str, message: str | None = None) -> None:
         super().__init__(message)
@@ -190,7 +190,7 @@ class CannotAnswer(Permanent):
 
 
 class NoVerdict(CannotJudge):
-    """The judge gave no verdict."""
+    """The judge replied without a verdict."""
 
     type = "verdict_missing"
 
@@ -199,11 +199,11 @@ class NoVerdict(CannotJudge):
 
 
 class VerdictMissing(NoVerdict):
-    """No verdict could be read in the judge's reply."""
+    """No verdict could be parsed from the judge's reply."""
 
 
 class ReplyRefused(NoVerdict):
-    """The judge refused to judge."""
+    """The judge refused to judge: rephrase the rubric, or use another model."""
 
     type = "reply_refused"
 
@@ -215,61 +215,61 @@ class ReplyCut(NoVerdict):
 
 
 class ReplyFiltered(NoVerdict):
-    """A content filter stopped the judge's reply."""
+    """A content filter stopped the judge's reply: use another model or endpoint."""
 
     type = "reply_filtered"
 
 
 class Conflict(Permanent):
-    """The state of things forbids this."""
+    """The current state of the job or resource forbids this action."""
 
 
 class WorkerNameTaken(Permanent):
-    """Another live worker holds this name."""
+    """Another live worker uses this name: give each host its own ASSAY_NODE."""
 
 
 class ApiRefused(Permanent):
-    """The API refuses this request."""
+    """The API rejects this request: correct it."""
 
 
 class BudgetSpent(Permanent):
-    """The job's budget is used up."""
+    """The job's budget is used up: submit the rest with a higher budget."""
 
 
 class ModelUnusable(Permanent):
-    """The model cannot be used."""
+    """The model cannot be loaded: choose another model, or correct its files."""
 
 
 class ModelMissing(ModelUnusable):
-    """There is no such model."""
+    """The model does not exist: check its name."""
 
 
 class NotAModel(ModelUnusable):
-    """This is not a model."""
+    """The directory is not a model: check that its files are complete."""
 
 
 class ModelUnsupported(ModelUnusable):
-    """The engine does not run models of this kind."""
+    """The engine does not support this type of model: choose another model."""
 
 
 class ModelTooLarge(ModelUnusable):
-    """There is not enough memory for the model."""
+    """The device's memory is too small for the model: use a smaller model or a larger device."""
 
 
 class WeightsRefused(Permanent):
-    """These weights do not fit the model."""
+    """The weights do not fit the model: send weights of the same architecture."""
 
 
 class PromptTooLong(Permanent):
-    """The prompt leaves no room in the model's context."""
+    """The prompt leaves no room in the model's context: shorten it."""
 
 
 class DeviceOutOfMemory(Permanent):
-    """This item alone is too large for the device."""
+    """This item alone is too large for the device: shorten it, or use a larger device."""
 
 
 class GenerationTimeout(Permanent):
-    """The answer was not complete in time."""
+    """The generation timed out: raise `timeout_s`, or lower `max_new_tokens`."""
 
 
 class OutputNotANumber(Permanent):
@@ -277,16 +277,16 @@ class OutputNotANumber(Permanent):
 
 
 class NoLongerWanted(Permanent):
-    """The job was over before this item was done."""
+    """The job ended before this item was done."""
 
 
 class PolicyFailed(Permanent):
-    """The policy cannot do this."""
+    """The policy rejects this request: see the policy server's log."""
 
 
 class EnvironmentMissing(Permanent):
-    """This worker cannot run that environment."""
+    """This worker lacks the environment's package or files: install them."""
 
 
 class EnvironmentFailed(Permanent):
-    """The environment cannot go on."""
+    """The environment cannot continue the episode: see the worker's log."""

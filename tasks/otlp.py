@@ -1,70 +1,52 @@
-"""Traces by OpenTelemetry, sent by OTLP over HTTP. The only module that imports it; `tracing.py` says when.
+"""OpenTelemetry's SDK, which sends spans by OTLP over HTTP. The only module that imports the SDK.
 
-Nothing waits for the collector: spans that have ended wait for a thread that sends them, in a queue with a bound, and
-what it cannot hold or send is dropped. Headers that a collector asks for are the standard's own variable,
-`OTEL_EXPORTER_OTLP_HEADERS`.
+No work waits for the collector: ended spans wait in a bounded queue for a thread that sends them. Spans that do not fit
+into the queue, or that the collector does not accept, are dropped. Headers that a collector requires, such as a key,
+are set in the standard's own variable, `OTEL_EXPORTER_OTLP_HEADERS`.
 """
 
 import logging
 import os
 import threading
 from collections.abc import Sequence
+from typing import Any
 
-from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
-from opentelemetry.trace import Link, SpanKind, Status, StatusCode, get_current_span
-from opentelemetry.trace import Span as OtelSpan
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.trace import Span, Tracer
 
 from tasks.connections import redact
-from tasks.tracing import Attributes, Role, Span
 
 log = logging.getLogger(__name__)
 
-#: Spans that may wait to be sent, and that are sent at once; a span is about a kilobyte.
+#: Capacity of the queue of ended spans, and of one request to the collector, in spans; a span is about a kilobyte.
 QUEUE_SPANS, BATCH_SPANS = 4096, 512
-#: Seconds between two sends, that one may take with its retries, and that the last may take when the process ends.
+#: Seconds between two requests, of one request with its retries, and of the last request when the process ends.
 SEND_S, TRY_S, CLOSE_S = 1.0, 5.0, 3.0
 
-_KINDS: dict[Role, SpanKind] = {
-    "server": SpanKind.SERVER,
-    "consumer": SpanKind.CONSUMER,
-    "client": SpanKind.CLIENT,
-}
-_PROPAGATOR = TraceContextTextMapPropagator()
 
-
-class OtlpTracer:
-    """Implements tasks.tracing.Tracer. What it holds is made on first use, in the process that uses it: a prefork child
-    has no thread of its parent's."""
-
-    is_on = True
+class OtlpTracer(Tracer):
+    """Tracer whose SDK provider is created on first use in each process: a forked child has no thread of its parent."""
 
     def __init__(self, url: str, share: float, service: str) -> None:
-        """`share` of the traces that begin here is kept; one that a caller began is kept if the caller does."""
+        """`share`: the part of the traces begun here that is kept. A trace begun by a caller is kept if the caller
+        keeps it."""
         self._url, self._share, self._service = url, share, service
         self._lock = threading.Lock()
         self._provider: TracerProvider | None = None
         self._pid = 0
 
-    def begin(self, name: str, role: Role, attributes: Attributes, parent: str = "", links: Sequence[str] = ()) -> Span:
-        tracer = self._get().get_tracer("assay")
-        contexts = [get_current_span(_context(link)).get_span_context() for link in links]
-        return _Span(
-            tracer.start_span(
-                name,
-                _context(parent),
-                _KINDS[role],
-                attributes,
-                [Link(context) for context in contexts if context.is_valid],
-            )
-        )
+    def start_span(self, *args: Any, **options: Any) -> Span:
+        return self._get().get_tracer("assay").start_span(*args, **options)
+
+    def start_as_current_span(self, *args: Any, **options: Any) -> Any:
+        return self._get().get_tracer("assay").start_as_current_span(*args, **options)
 
     def close(self) -> None:
+        """Send the spans that have ended, within CLOSE_S seconds."""
         with self._lock:
             provider, self._provider = self._provider, None
         if provider and self._pid == os.getpid():
@@ -96,30 +78,11 @@ class OtlpTracer:
         return provider
 
 
-class _Span:
-    """Implements tasks.tracing.Span."""
-
-    def __init__(self, span: OtelSpan) -> None:
-        self._span = span
-
-    @property
-    def context(self) -> str:
-        own = self._span.get_span_context()
-        return f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags & 1:02x}"
-
-    def note(self, attributes: Attributes) -> None:
-        self._span.set_attributes(attributes)
-
-    def fail(self, kind: str) -> None:
-        self._span.set_attribute("error.type", kind)
-        self._span.set_status(Status(StatusCode.ERROR))
-
-    def end(self) -> None:
-        self._span.end()
-
-
 class _Exporter(SpanExporter):
-    """Says once that the collector does not take spans, and once that it does again; the library says it every time."""
+    """Exporter that logs one line when the collector stops accepting spans, and one when it accepts them again.
+
+    The SDK's own exporter logs every failure.
+    """
 
     def __init__(self, exporter: SpanExporter, place: str) -> None:
         self._exporter, self._place = exporter, place
@@ -129,7 +92,7 @@ class _Exporter(SpanExporter):
         result = self._exporter.export(spans)
         is_away = result is not SpanExportResult.SUCCESS
         if is_away and not self._is_away:
-            log.warning("traces are dropped: %s does not take them; jobs do not wait for it", self._place)
+            log.warning("traces are dropped: %s does not accept them; jobs do not wait for it", self._place)
         elif self._is_away and not is_away:
             log.info("traces are sent to %s again", self._place)
         self._is_away = is_away
@@ -140,8 +103,3 @@ class _Exporter(SpanExporter):
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         return self._exporter.force_flush(timeout_millis)
-
-
-def _context(traceparent: str) -> Context:
-    """Without one, or with one that is none: nothing, so that a trace begins."""
-    return _PROPAGATOR.extract({"traceparent": traceparent}, Context()) if traceparent else Context()

@@ -1,6 +1,6 @@
-"""A question through the real queue to the real worker: who are you, and what do you see?
+"""Probe task: sent through a real queue, a real worker replies with its identity and environment.
 
-`make up` asks it of every queue before it says that the system answers.
+`make up` probes every queue before it reports that the system is ready.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ LIFETIME_S = 60
 
 
 @shared_task(bind=True, base=AssayTask, name="assay.probe")
-def probe(self: AssayTask, /, token: str) -> None:
+def probe(self: AssayTask, /, probe_id: str) -> None:
     runtime = self.runtime
     answer = {
         "worker": runtime.worker,
@@ -31,31 +31,31 @@ def probe(self: AssayTask, /, token: str) -> None:
         "loop": runtime.run_async(_loop_identity(), timeout_s=5),
         "environment": {name: os.environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")},
     }
-    pipeline = runtime.state.pipeline(transaction=True)  # a worker that dies between two steps would leave it for good
-    pipeline.rpush(keys.probe(token), json.dumps(answer))
-    pipeline.expire(keys.probe(token), LIFETIME_S)
+    pipeline = runtime.state.pipeline(transaction=True)  # a crash between two commands would leak the key
+    pipeline.rpush(keys.probe(probe_id), json.dumps(answer))
+    pipeline.expire(keys.probe(probe_id), LIFETIME_S)
     pipeline.execute()
 
 
 def send_probe(app: AssayCelery, queue: str) -> str:
-    """Ask a queue; the token is for reading the answer."""
-    token = uuid4().hex
-    app.publish("assay.probe", queue, "interactive", token=token)
-    return token
+    """Send a probe to a queue and return its id, for reading the answer."""
+    probe_id = uuid4().hex
+    app.publish("assay.probe", queue, "interactive", probe_id=probe_id)
+    return probe_id
 
 
-def read_probe(state: Redis, token: str) -> bool:
-    """Whether the answer has come."""
-    return bool(state.exists(keys.probe(token)))
+def is_answered(state: Redis, probe_id: str) -> bool:
+    """Return whether a worker has answered the probe."""
+    return bool(state.exists(keys.probe(probe_id)))
 
 
 def ask(app: AssayCelery, state: Redis, queue: str, timeout_s: float) -> dict[str, Any] | None:
-    """One answer from a worker of this queue; None when none came in time."""
-    token = send_probe(app, queue)
+    """Send a probe and return the answer of a worker of this queue; None on timeout."""
+    probe_id = send_probe(app, queue)
     deadline = time.monotonic() + timeout_s
     while (left_s := deadline - time.monotonic()) > 0:
         # Shorter than the client's own command timeout, which would end the wait with an error.
-        if reply := state.blpop([keys.probe(token)], timeout=min(1.0, left_s)):
+        if reply := state.blpop([keys.probe(probe_id)], timeout=min(1.0, left_s)):
             return dict(json.loads(reply[1]))
     return None
 

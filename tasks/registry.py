@@ -7,47 +7,25 @@ Dispatch, recovery and the dashboard read it; what a worker does with its jobs i
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Literal, Self, cast
 
 from redis import Redis
 
 from config import keys
-from tasks.episodes.servers import PolicyServer
+from config.pools import WorkerPool
+from tasks import lua
+from tasks.episodes.policy_servers import PolicyServer
 from tasks.errors import WorkerNameTaken
+
+_SCRIPTS = Path(__file__).with_name("scripts")
 
 #: Seconds after which a process tells again which models it holds.
 MODELS_TOLD_S = 3600
 #: Seconds for which what a process told of its policy servers is taken to be true.
 POLICIES_KEPT_S = 10
 
-Pool = Literal["device", "api", "cpu", "benchmark", "beat"]
 State = Literal["starting", "ready", "stopping"]
-
-# KEYS  1 worker(name) hash    2 workers() set
-# ARGV  1 name  2 incarnation  3 launcher  4 lifetime in ms  5.. field, value, ...
-# Returns "" when announced, else "host pid" of the live worker that holds the name.
-# A launcher may replace its own worker at once: it starts a new one only after it has seen the old one end.
-_ANNOUNCE = """
-local holder = redis.call('HMGET', KEYS[1], 'incarnation', 'launcher', 'host', 'pid')
-if holder[1] and holder[1] ~= ARGV[2] and holder[2] ~= ARGV[3] then
-  return holder[3] .. ' ' .. holder[4]
-end
-if holder[1] and holder[1] ~= ARGV[2] then redis.call('DEL', KEYS[1]) end
-local now = redis.call('TIME')
-redis.call('HSET', KEYS[1], 'beat_at', now[1] .. '.' .. string.format('%06d', now[2]), unpack(ARGV, 5))
-redis.call('PEXPIRE', KEYS[1], ARGV[4])
-redis.call('SADD', KEYS[2], ARGV[1])
-return ''
-"""
-
-# KEYS  1 worker(name) hash    2 workers() set
-# ARGV  1 name  2 incarnation
-_LEAVE = """
-if redis.call('HGET', KEYS[1], 'incarnation') == ARGV[2] then
-  redis.call('DEL', KEYS[1])
-  redis.call('SREM', KEYS[2], ARGV[1])
-end
-"""
 
 
 #: Fields that are no part of a worker's own record.
@@ -74,7 +52,7 @@ class Worker:
     """One worker process as others see it. Times are the state Redis's clock."""
 
     name: str
-    pool: Pool
+    pool: WorkerPool
     node: str
     host: str
     pid: int
@@ -131,23 +109,20 @@ class Registry:
     def __init__(self, state: Redis, lifetime_s: float) -> None:
         self._state = state
         self._lifetime_ms = int(lifetime_s * 1000)
-        self._announce = state.register_script(_ANNOUNCE)
-        self._leave = state.register_script(_LEAVE)
+        self._announce = state.register_script(lua.load(_SCRIPTS / "announce_worker.lua"))
+        self._leave = state.register_script(lua.load(_SCRIPTS / "remove_worker.lua"))
 
     def announce(self, worker: Worker) -> None:
         """Write or renew the worker's record. Raises WorkerNameTaken when another live worker has the name."""
         pairs = [text for pair in worker.as_record().items() for text in pair]
-        holder = self._announce(
-            keys=[keys.worker(worker.name), keys.workers()],
-            args=[worker.name, worker.incarnation, worker.launcher, self._lifetime_ms, *pairs],
-        )
+        holder = self._announce(args=[worker.name, worker.incarnation, worker.launcher, self._lifetime_ms, *pairs])
         if holder:
-            host, pid = holder.rsplit(" ", 1)
+            host, pid = holder
             raise WorkerNameTaken(f"{worker.name} is held by a live worker (pid {pid} on {host}).")
 
     def leave(self, worker: Worker) -> None:
         """Take the record away, unless a newer worker of the same name has written its own."""
-        self._leave(keys=[keys.worker(worker.name), keys.workers()], args=[worker.name, worker.incarnation])
+        self._leave(args=[worker.name, worker.incarnation])
 
     def tell_models(
         self, worker: Worker, loaded: Sequence[str], loading: str = "", weights: Mapping[str, str] | None = None

@@ -1,46 +1,29 @@
-"""What a task may ask of the process that runs it. `workers` implements it; `tasks` never imports `workers`."""
+"""Interface between a task and the worker process that runs it: named resources, and the process's asyncio loop.
+
+`workers` implements it; `tasks` never imports `workers`. A resource (a model engine, policy servers, API calls) is
+declared as a `Resource` object by the package that uses it, so this module and the job core know none of them.
+"""
 
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from redis import Redis
 
-from tasks.apis.call import Ask
-from tasks.benchmarks.model import Bench
-from tasks.episodes.model import Episodes
-from tasks.inference.engine import Engine
-
-if TYPE_CHECKING:  # the runner publishes through the application, whose tasks know this module
-    from tasks.benchmarks.runs import Runs
-    from tasks.jobs.run import Runner
+from tasks.errors import AssayError, Permanent
 
 T = TypeVar("T")
 
 
-class Means(Protocol):
-    """What a process holds to run items with."""
+class Resource(Generic[T]):
+    """Typed key under which a worker process offers an object of type `T`; equal only to itself."""
 
-    @property
-    def engine(self) -> Engine | None:
-        """Its models; None in a process that has no device."""
+    def __init__(self, name: str, missing: Callable[[str], AssayError] | None = None) -> None:
+        """`missing` builds the error, from the worker's name, for a process without this resource."""
+        self.name = name
+        self._missing = missing
 
-    @property
-    def episodes(self) -> Episodes | None:
-        """Its policy servers and simulators; None in a process that has no policy server."""
-
-    @property
-    def bench(self) -> Bench | None:
-        """What it measures the system with; None in a process that is not there for that."""
-
-    @property
-    def ask(self) -> Ask:
-        """Calls of outside APIs, to be awaited on the process's one asyncio loop."""
-
-    def run_each(
-        self, work: Sequence[Coroutine[Any, Any, T]], is_cancelled: Callable[[], bool]
-    ) -> Iterator[list[tuple[int, T | BaseException, float]]]:
-        """Run all on that loop at once; give pages of (index, result or what was raised, seconds) as they come, every
-        index once. When the work is no longer wanted, what is still under way is cancelled."""
+    def missing_on(self, worker: str) -> AssayError:
+        return self._missing(worker) if self._missing else Permanent(f"{worker} has no {self.name}.")
 
 
 class Runtime(Protocol):
@@ -50,19 +33,21 @@ class Runtime(Protocol):
 
     @property
     def state(self) -> Redis:
-        """The state Redis."""
+        """The client of the state Redis."""
 
-    @property
-    def engine(self) -> Engine | None:
-        """Its models; None in a process that has no device."""
+    def find(self, resource: Resource[T]) -> T | None:
+        """Return the process's instance of this resource, created on first use; None if the process has none."""
 
-    @property
-    def runner(self) -> "Runner":
-        """What runs chunks here."""
-
-    @property
-    def runs(self) -> "Runs":
-        """Benchmark runs, to be started."""
+    def get(self, resource: Resource[T]) -> T:
+        """Return the process's instance of this resource; raise the resource's own error if the process has none."""
 
     def run_async(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Run on the process's one asyncio loop and wait for the result; TimeoutError past the deadline."""
+        """Run on the process's one asyncio loop and wait for the result; raise TimeoutError past the deadline."""
+
+    def run_each(
+        self, work: Sequence[Coroutine[Any, Any, T]], is_cancelled: Callable[[], bool]
+    ) -> Iterator[list[tuple[int, T | BaseException, float]]]:
+        """Run all coroutines on the loop at once; yield pages of (index, result or exception, seconds) as they end.
+
+        Each index comes once. When `is_cancelled` returns true, coroutines that still run are cancelled.
+        """

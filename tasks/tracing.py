@@ -1,95 +1,87 @@
-"""Traces of a job, from its request to its API calls: what the rest of Assay sees of them.
+"""Rules for the OpenTelemetry spans of Assay: how a job stores the context of its request, and how a span fails.
 
-Where `ASSAY_TRACES_URL` is unset nothing is traced, and OpenTelemetry is not even imported; `otlp.py` is the other
-case. A span says ids, names, counts and types of errors. It never says what users or APIs wrote, nor a key: whoever may
-read traces may not read that.
+Code begins spans with the OpenTelemetry API, which does nothing by itself: where `ASSAY_TRACES_URL` is unset, every
+tracer is the API's no-op tracer, and the SDK is not imported. `otlp.py` configures the SDK.
+
+A span holds ids, names, counts and types of errors. It never holds the text of a user or of an API, nor a key: readers
+of traces may not be allowed to read them. Therefore a span records no exceptions; `fail` sets the type of the error.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Literal, Protocol
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+
+from opentelemetry.context import Context
+from opentelemetry.trace import (
+    Link,
+    NoOpTracer,
+    Span,
+    Status,
+    StatusCode,
+    Tracer,
+    get_current_span,
+    set_span_in_context,
+    use_span,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from config.settings import Settings
 
-Attributes = Mapping[str, str | int | float | bool]
-Role = Literal["server", "consumer", "client"]
-
-
-class Span(Protocol):
-    """A stretch of work that is told of when it has ended."""
-
-    @property
-    def context(self) -> str:
-        """What its parts name as their parent, anywhere: the header `traceparent`. Empty: nothing is traced."""
-
-    def note(self, attributes: Attributes) -> None: ...
-
-    def fail(self, kind: str) -> None:
-        """`kind`: a type of error, not its message."""
-
-    def end(self) -> None: ...
-
-
-class Tracer(Protocol):
-    @property
-    def is_on(self) -> bool: ...
-
-    def begin(self, name: str, role: Role, attributes: Attributes, parent: str = "", links: Sequence[str] = ()) -> Span:
-        """`parent`, `links`: contexts of other spans. Without a parent it is the first of its trace."""
-
-    def close(self) -> None:
-        """Tell what has ended, within a few seconds; then this process traces no more."""
-
-
-class _NoSpan:
-    context = ""
-
-    def note(self, attributes: Attributes) -> None: ...
-
-    def fail(self, kind: str) -> None: ...
-
-    def end(self) -> None: ...
-
-
-class _NoTracer:
-    is_on = False
-
-    def begin(self, *_: object, **__: object) -> Span:
-        return NO_SPAN
-
-    def close(self) -> None: ...
-
-
-NO_SPAN: Span = _NoSpan()
-NO_TRACER: Tracer = _NoTracer()
-_current: ContextVar[Span] = ContextVar("span", default=NO_SPAN)
+_HEADER = "traceparent"
+_PROPAGATOR = TraceContextTextMapPropagator()
 
 
 def create_tracer(settings: Settings, service: str) -> Tracer:
-    """`service`: which of Assay's processes this is, as traces name it. Connects to nothing yet."""
+    """Return the tracer of this process, named `assay-<service>` in traces. It connects to nothing yet."""
     if not settings.traces_url:
-        return NO_TRACER
+        return NoOpTracer()
     from tasks.otlp import OtlpTracer  # an extra, which may not be installed
 
     return OtlpTracer(settings.traces_url, settings.traces_share, f"assay-{service}")
 
 
-def current() -> Span:
-    """What this code is part of."""
-    return _current.get()
+def close_tracer(tracer: Tracer) -> None:
+    """Send the spans that have ended, within a few seconds. The tracer must not begin spans afterwards."""
+    if not isinstance(tracer, NoOpTracer):
+        from tasks.otlp import OtlpTracer
+
+        assert isinstance(tracer, OtlpTracer)
+        tracer.close()
 
 
-def make_current(span: Span) -> None:
-    """For this thread, until it is told another; `inside` is for a stretch of code."""
-    _current.set(span)
+def traceparent_of(span: Span) -> str:
+    """Return the span's context as the text of a W3C `traceparent` header; empty where nothing is traced."""
+    carrier: dict[str, str] = {}
+    _PROPAGATOR.inject(carrier, set_span_in_context(span, Context()))
+    return carrier.get(_HEADER, "")
 
 
-@contextmanager
-def inside(span: Span) -> Iterator[None]:
-    """What is begun here, and in coroutines started here, is part of this span."""
-    before = _current.set(span)
-    try:
-        yield
-    finally:
-        _current.reset(before)
+def current_traceparent() -> str:
+    """Return the context of the span that the running code is part of; empty where nothing is traced."""
+    return traceparent_of(get_current_span())
+
+
+def parent_context(traceparent: str) -> Context:
+    """Parse a `traceparent` into the context of a child span. Without a valid one, the child begins a trace."""
+    return _PROPAGATOR.extract({_HEADER: traceparent}, Context()) if traceparent else Context()
+
+
+def links_to(traceparents: Iterable[str]) -> list[Link]:
+    """Return links to these spans, without those whose `traceparent` is not valid."""
+    contexts = (get_current_span(parent_context(each)).get_span_context() for each in traceparents)
+    return [Link(context) for context in contexts if context.is_valid]
+
+
+def activate(span: Span) -> AbstractContextManager[Span]:
+    """Make spans that are begun inside this block, and in coroutines started there, children of the span.
+
+    The span stays open. An exception that leaves the block is not recorded: its message may quote a user's text.
+    """
+    if not span.get_span_context().is_valid:  # nothing is traced: spare each item the change of context
+        return nullcontext(span)
+    return use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
+
+
+def fail(span: Span, error_type: str) -> None:
+    """Mark the span as failed by a type of error, never by a message."""
+    span.set_attribute("error.type", error_type)
+    span.set_status(Status(StatusCode.ERROR))

@@ -1,1 +1,1 @@
-"""How work is asked for: HTTP. Imports `tasks` and `config`, never `workers`, never torch."""
+"""The HTTP API and the dashboard. Imports `tasks` and `config`, never `workers`, never torch."""

@@ -1,7 +1,7 @@
-"""gunicorn's threaded worker, with the farewell of a connection moved to the thread that served it.
+"""gunicorn's threaded worker, changed to close a connection in the thread that served it.
 
-gunicorn 27 waits up to two seconds for a client to close its side of a finished connection, in the loop that accepts
-everybody else: one client that sends `Connection: close` and then lingers stops the whole process for that long.
+gunicorn 27 waits up to two seconds for a client to close its side of a finished connection, and waits in the loop that
+accepts connections: a single client that sends `Connection: close` and then lingers blocks the whole process that long.
 """
 
 import contextlib
@@ -11,22 +11,22 @@ from typing import Any
 
 from gunicorn.workers.gthread import _DEFER, ThreadWorker  # type: ignore[import-untyped]
 
-#: Seconds, and bytes, that a client may take for closing its side.
+#: Limits on a client that closes its side: seconds to wait, and bytes to read meanwhile.
 LINGER_S = 2.0
 LINGER_BYTES = 1 << 16
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]
     def handle(self, conn: Any) -> Any:
-        goes_on = super().handle(conn)
-        if goes_on is not _DEFER and not (goes_on and self.alive):
+        keeps_alive = super().handle(conn)
+        if keeps_alive is not _DEFER and not (keeps_alive and self.alive):
             with contextlib.suppress(OSError):
-                _take_leave(conn.sock)
-        return goes_on
+                _close(conn.sock)
+        return keeps_alive
 
 
-def _take_leave(connection: socket.socket) -> None:
-    """End our side, wait for the other's, then end both: what the accepting loop does next returns at once."""
+def _close(connection: socket.socket) -> None:
+    """Shut down our side, wait for the client's, then shut down both: the accepting loop then closes without a wait."""
     connection.shutdown(socket.SHUT_WR)
     deadline, left = time.monotonic() + LINGER_S, LINGER_BYTES
     try:

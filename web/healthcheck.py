@@ -1,4 +1,4 @@
-"""`python -m web.healthcheck`: exit 0 when the API of this host answers. For containers, which may have no curl."""
+"""`python -m web.healthcheck`: exit 0 when the API of this host answers. For containers without curl."""
 
 import sys
 import urllib.request

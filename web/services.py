@@ -1,4 +1,4 @@
-"""What the views share: built once by the factory, reached through `services()`."""
+"""Objects that all views share: built once by the application factory, reached through `services()`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,25 +9,24 @@ from redis import Redis
 
 from config.rewards import Rewards
 from config.settings import Settings
-from tasks.apis.board import Board
 from tasks.app import AssayCelery
-from tasks.benchmarks.runs import Runs
-from tasks.jobs.backlog import Backlog
+from tasks.deployment_benchmarks.runs import Runs
 from tasks.jobs.core import JobCore
-from tasks.jobs.doing import Running
-from tasks.jobs.listing import Jobs
-from tasks.jobs.submit import Door
-from tasks.jobs.waiting import Waiting
+from tasks.jobs.queries.listing import JobListing
+from tasks.jobs.queries.queue_depth import QueueDepthReader
+from tasks.jobs.queries.running_chunks import RunningChunks
+from tasks.jobs.submission.backlog import Backlog
+from tasks.providers.profile_status import ProfileStatuses
 from tasks.registry import Registry
 from tasks.rollouts.rollouts import Rollouts
-from web.hub import Hub
-from web.quotas import Quotas
-from web.seats import Seats
-from web.tokens import Tokens
+from web.http.auth.tokens import Tokens
+from web.http.long_requests import LongRequests
+from web.http.quotas import Quotas
+from web.jobs.event_hub import EventHub
 
-if TYPE_CHECKING:  # their modules reach the services
+if TYPE_CHECKING:  # these modules import this module
+    from web.http.request_metrics import RequestMetrics
     from web.metrics.collector import Collector
-    from web.traffic import Traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +37,22 @@ class Services:
     celery: AssayCelery
     registry: Registry
     core: JobCore
-    jobs: Jobs
+    jobs: JobListing
     backlog: Backlog
-    waiting: Waiting
-    running: Running
-    traffic: "Traffic"
-    collector: "Collector"
-    """What `/metrics` tells."""
-    board: Board
+    queue_depth: QueueDepthReader
+    running_chunks: RunningChunks
+    request_metrics: "RequestMetrics"
+    metrics_collector: "Collector"
+    """Source of the metrics at `/metrics`."""
+    profile_statuses: ProfileStatuses
     tokens: Tokens | None
-    """None: nobody is asked for a token."""
+    """None: no request needs a token."""
     quotas: Quotas
-    hub: Hub
-    seats: Seats
+    event_hub: EventHub
+    long_requests: LongRequests
     rewards: Rewards
     reward_parts: Mapping[str, Sequence[str]]
-    """The parts of each named reward."""
-    reward_door: Door
-    """By which the jobs of trainers come in."""
+    """Names of the parts that each named reward returns."""
     rollouts: Rollouts
     runs: Runs
 

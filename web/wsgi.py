@@ -1,4 +1,4 @@
-"""The web process as gunicorn finds it."""
+"""Entry point of gunicorn: the WSGI application."""
 
 from config.settings import load_settings
 from web.app import create_app

@@ -7,11 +7,11 @@ import urllib.request
 from collections.abc import Sequence
 
 from config.settings import Settings, SettingsError, load_settings
-from tasks.connections import connect, explained
+from tasks.connections import connect, translate_redis_errors
 from tasks.errors import AssayError
 from tasks.registry import Registry
-from workers.launch import POOLS
-from workers.policy_servers.health import listen
+from workers.launch import LAUNCHED
+from workers.policies.servers.health import listen
 
 
 def is_healthy(settings: Settings, pool: str) -> bool:
@@ -21,7 +21,7 @@ def is_healthy(settings: Settings, pool: str) -> bool:
             return bool(reply.status == 200)
     if pool == "policies":
         return listen(settings, os.environ)
-    with explained(settings.redis_url):
+    with translate_redis_errors(settings.redis_url):
         if pool == "benchmark":  # its worker is there only while something is measured
             return bool(connect(settings.redis_url).ping())
         workers = Registry(connect(settings.redis_url), settings.heartbeat_ttl_s).workers()
@@ -30,7 +30,7 @@ def is_healthy(settings: Settings, pool: str) -> bool:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m workers.healthcheck", description=__doc__)
-    parser.add_argument("pool", choices=POOLS)
+    parser.add_argument("pool", choices=LAUNCHED)
     pool = parser.parse_args(argv).pool
     try:
         return 0 if is_healthy(load_settings(), pool) else 1

@@ -17,26 +17,26 @@ import time
 from collections.abc import Callable, Sequence
 from uuid import uuid4
 
-from config import queues
 from config.logging import configure_logging
+from config.pools import POOLS, QUEUED_POOLS, WORKER_POOLS, WorkerPool
 from config.schedule import parse_schedule
 from config.settings import Settings, SettingsError, load_settings
 from tasks.app import create_celery
-from tasks.connections import eviction_warning, explained, wait_for_redis
+from tasks.composition import create_core
+from tasks.connections import eviction_warning, translate_redis_errors, wait_for_redis
 from tasks.errors import AssayError, Permanent, Retryable
-from tasks.jobs.core import create_core
-from tasks.registry import Pool
-from workers.devices import PinnedSlot, take_inventory
-from workers.flower import AUTH_FILE, flower_environment
+from workers.devices.discovery import PinnedSlot, take_inventory
 from workers.main import worker_name
-from workers.policy_servers.keeper import keep_policy_servers
-from workers.policy_servers.servers import server_urls, servers_of_slot
-from workers.scaling import Bounds, Scaler, Start, Stop
-from workers.supervision import EXIT_MISCONFIGURED, EXIT_NAME_TAKEN, Command, Supervisor
+from workers.policies.servers.addresses import server_urls, servers_of_slot
+from workers.policies.servers.supervision import keep_policy_servers
+from workers.processes.flower import AUTH_FILE, flower_environment
+from workers.processes.scaling import Bounds, Scaler, Start, Stop
+from workers.processes.supervisor import EXIT_MISCONFIGURED, EXIT_NAME_TAKEN, Command, Supervisor
 
 log = logging.getLogger("workers.launch")
 
-POOLS = ("device", "api", "cpu", "benchmark", "beat", "flower", "policies")
+#: What this program launches: the pools that have workers, and two programs that are none.
+LAUNCHED = (*WORKER_POOLS, "flower", "policies")
 #: Seconds between two looks at the queue when deciding on the number of workers.
 SCALE_INTERVAL_S = 1.0
 
@@ -70,7 +70,10 @@ class Launcher:
                 self._supervisor.start(self._device_command(pinned, own))
             self._supervisor.run()
 
-    def launch_scaled(self, pool: Pool, bounds: Bounds) -> None:
+    def launch_scaled(self, pool: WorkerPool) -> None:
+        workers = POOLS[pool].workers
+        assert workers, "only a shared queue is scaled"
+        bounds = Bounds(*workers(self._settings), self._settings.scale_down_idle_s)
         if not self._is_free(pool, 0):
             return
         scaler, app = Scaler(bounds), create_celery(self._settings)
@@ -85,7 +88,7 @@ class Launcher:
                 return  # one that is on its way out still has its name
             try:
                 queued = app.queued(pool)  # a shared queue is named like its pool
-                with explained(self._settings.redis_url):
+                with translate_redis_errors(self._settings.redis_url):
                     # Where nobody reads a queue no chunk is sent to it: what waits is in the ledger only.
                     queued += self._core.ledger.ready(pool)
                     running = {index: self._registry.get(name) for index, name in self._indices(pool).items()}
@@ -106,7 +109,7 @@ class Launcher:
         self._supervisor.run(tick)
 
     def launch_beat(self) -> None:
-        from tasks.benchmarks.catalogue import find  # all scenarios, which no other launcher needs
+        from tasks.deployment_benchmarks.catalogue import find  # all scenarios, which no other launcher needs
 
         for scheduled in parse_schedule(self._settings.benchmarks):
             find(scheduled.name)
@@ -119,19 +122,19 @@ class Launcher:
         environment = flower_environment(self._settings)
         if "FLOWER_BASIC_AUTH" in environment and not self._settings.flower_basic_auth:
             log.info("Flower asks for the user and password in %s", self._settings.data_dir / AUTH_FILE)
-        argv = (sys.executable, "-m", "workers.flower")
+        argv = (sys.executable, "-m", "workers.processes.flower")
         self._supervisor.start(Command("flower", argv, environment))
         self._supervisor.run()
 
     def _bury(self, name: str) -> None:
         """Our worker is dead, we saw it end: what it held goes to others at once."""
         try:
-            with explained(self._settings.redis_url):
+            with translate_redis_errors(self._settings.redis_url):
                 self._recovery.bury_worker(name)
         except AssayError as error:  # then its heartbeat lapses, and others bury it
             log.warning("could not tell that %s is dead: %s", name, error)
 
-    def _indices(self, pool: Pool) -> dict[int, str]:
+    def _indices(self, pool: WorkerPool) -> dict[int, str]:
         """Names of the workers of this pool that run or are about to, by index; not those told to stop."""
         prefix = worker_name(pool, self._settings.node, 0).removesuffix("0")
         return {
@@ -140,7 +143,7 @@ class Launcher:
             if not child.stopping
         }
 
-    def _is_free(self, pool: Pool, index: int) -> bool:
+    def _is_free(self, pool: WorkerPool, index: int) -> bool:
         """Whether this worker may be started here; says so if another launcher runs it already.
 
         A record may be left by a worker that was killed just now: then it lapses while we wait.
@@ -148,7 +151,7 @@ class Launcher:
         name = worker_name(pool, self._settings.node, index)
         deadline, said = time.monotonic() + self._settings.heartbeat_ttl_s + 1, False
         while True:
-            with explained(self._settings.redis_url):
+            with translate_redis_errors(self._settings.redis_url):
                 holder = self._registry.get(name)
             if holder is None:
                 return True
@@ -174,7 +177,7 @@ class Launcher:
         return self._command("device", pinned.slot.index, pinned.environment(), policies)
 
     def _command(
-        self, pool: Pool, index: int, environment: dict[str, str] | None = None, policies: Sequence[str] = ()
+        self, pool: WorkerPool, index: int, environment: dict[str, str] | None = None, policies: Sequence[str] = ()
     ) -> Command:
         own = (part for url in policies for part in ("--policy", url))
         argv = (sys.executable, "-m", "workers.main", pool, "--index", str(index), "--launcher", self._id, *own)
@@ -182,7 +185,7 @@ class Launcher:
 
 
 def run(settings: Settings, pool: str, slots: Sequence[int], supervisor: Supervisor) -> int:
-    supervisor.handle_signals(pass_on=[signal.SIGUSR1] if pool in ("device", *queues.SHARED) else [])
+    supervisor.handle_signals(pass_on=[signal.SIGUSR1] if pool in QUEUED_POOLS else [])
     if pool == "policies":  # they know nothing of Redis
         keep_policy_servers(settings, take_inventory(settings, os.environ).slots, supervisor)
         return max(supervisor.failed.values(), default=0)
@@ -194,14 +197,9 @@ def run(settings: Settings, pool: str, slots: Sequence[int], supervisor: Supervi
     launcher = Launcher(settings, supervisor)
     launch: dict[str, Callable[[], None]] = {
         "device": lambda: launcher.launch_devices(slots),
-        "api": lambda: launcher.launch_scaled(
-            "api", Bounds(settings.api_workers_min, settings.api_workers_max, settings.scale_down_idle_s)
-        ),
-        "cpu": lambda: launcher.launch_scaled(
-            "cpu", Bounds(settings.cpu_workers_min, settings.cpu_workers_max, settings.scale_down_idle_s)
-        ),
-        # One at a time: two that measure would measure each other.
-        "benchmark": lambda: launcher.launch_scaled("benchmark", Bounds(0, 1, settings.scale_down_idle_s)),
+        "api": lambda: launcher.launch_scaled("api"),
+        "cpu": lambda: launcher.launch_scaled("cpu"),
+        "benchmark": lambda: launcher.launch_scaled("benchmark"),
         "beat": launcher.launch_beat,
         "flower": launcher.launch_flower,
     }
@@ -213,7 +211,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m workers.launch", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("pool", choices=POOLS)
+    parser.add_argument("pool", choices=LAUNCHED)
     parser.add_argument("--slot", type=int, action="append", default=[], help="device slot to run; may be repeated")
     arguments = parser.parse_args(argv)
     if arguments.slot and arguments.pool != "device":

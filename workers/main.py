@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import metadata
-from typing import Any, get_args
+from typing import Any
 from uuid import uuid4
 
 import billiard.pool
@@ -26,22 +26,24 @@ from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.worker import state as worker_state
 
 from config.logging import configure_logging
+from config.pools import POOLS, WORKER_POOLS, WorkerPool
 from config.profiles import Profiles, load_profiles, read_key
-from config.queues import SHARED, Slot, queue_for
+from config.queues import Slot, queue_for, queues_of
 from config.settings import Settings, SettingsError, load_settings
 from tasks.app import AssayCelery, create_celery
+from tasks.composition import create_core
 from tasks.connections import connect, wait_for_redis
 from tasks.errors import Permanent, WorkerNameTaken
-from tasks.jobs.core import JobCore, create_core
-from tasks.registry import Pool, Registry, Worker
+from tasks.jobs.core import JobCore
+from tasks.registry import Registry, Worker
 from tasks.tracing import create_tracer
-from workers.alarm import Alarm
-from workers.consumer import Consumer
-from workers.presence import Presence
-from workers.process_runtime import ProcessRuntime
-from workers.supervision import EXIT_CHILD_DIED, EXIT_MISCONFIGURED, EXIT_NAME_TAKEN
-from workers.telemetry import Telemetry
-from workers.watch import Watch
+from workers.processes.signal_event import SignalEvent
+from workers.processes.supervisor import EXIT_CHILD_DIED, EXIT_MISCONFIGURED, EXIT_NAME_TAKEN
+from workers.worker.consumer import Consumer
+from workers.worker.heartbeat import Heartbeat
+from workers.worker.runtime import ProcessRuntime
+from workers.worker.telemetry import Telemetry
+from workers.worker.watchdog import Watchdog
 
 log = logging.getLogger("workers.main")
 
@@ -51,15 +53,14 @@ API_NICENESS = 5
 _REPORTED = ("celery", "redis", "torch", "transformers")
 
 
-def worker_name(pool: Pool, node: str, index: int) -> str:
+def worker_name(pool: WorkerPool, node: str, index: int) -> str:
     """Unique among live workers. A device worker is named like its queue."""
-    return queue_for(Slot(node, index)) if pool == "device" else f"{pool}.{node}.{index}"
+    return queue_for(Slot(node, index)) if POOLS[pool].queues == "per_slot" else f"{pool}.{node}.{index}"
 
 
-def describe(settings: Settings, pool: Pool, index: int, launcher: str) -> Worker:
+def describe(settings: Settings, pool: WorkerPool, index: int, launcher: str) -> Worker:
     """This process as the registry will show it."""
-    queues = (queue_for(Slot(settings.node, index)),) if pool == "device" else (pool,) if pool in SHARED else ()
-    concurrency = {"api": settings.api_threads, "beat": 0}.get(pool, 1)
+    slot = Slot(settings.node, index) if POOLS[pool].queues == "per_slot" else None
     return Worker(
         name=worker_name(pool, settings.node, index),
         pool=pool,
@@ -68,10 +69,10 @@ def describe(settings: Settings, pool: Pool, index: int, launcher: str) -> Worke
         pid=os.getpid(),
         incarnation=uuid4().hex,
         launcher=launcher,
-        queues=queues,
-        concurrency=concurrency,
-        slot=index if pool == "device" else None,
-        devices=tuple(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","))) if pool == "device" else (),
+        queues=queues_of(pool, slot),
+        concurrency=POOLS[pool].concurrency(settings),
+        slot=slot.index if slot else None,
+        devices=tuple(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","))) if slot else (),
         versions=_versions(),
     )
 
@@ -93,12 +94,12 @@ def reserved() -> list[str]:
             return [request.name for request in list(worker_state.reserved_requests)]
 
 
-def run_worker(app: AssayCelery, worker: Worker, presence: Presence, core: JobCore) -> int:
+def run_worker(app: AssayCelery, worker: Worker, heartbeat: Heartbeat, core: JobCore) -> int:
     """Run Celery's worker until it is told to stop."""
-    signals.worker_shutting_down.connect(lambda **_: presence.say("stopping"), weak=False)
+    signals.worker_shutting_down.connect(lambda **_: heartbeat.say("stopping"), weak=False)
     celery_worker = app.Worker(
         hostname=f"{worker.name}@{worker.node}",
-        pool_cls="threads" if worker.pool == "api" else "prefork",
+        pool_cls=POOLS[worker.pool].celery_pool,
         concurrency=worker.concurrency,
         consumer_cls=Consumer,
         loglevel=core.settings.log_level,
@@ -111,7 +112,7 @@ def run_worker(app: AssayCelery, worker: Worker, presence: Presence, core: JobCo
 
     def start_anew(dead: str) -> None:
         try:
-            presence.leave()  # first, so that the work of the dead is not given to this queue again
+            heartbeat.leave()  # first, so that the work of the dead is not given to this queue again
             for child in psutil.Process().children():  # Celery may have replaced it already; what that took is innocent
                 child.kill()
                 child.wait(5)
@@ -129,7 +130,7 @@ def run_worker(app: AssayCelery, worker: Worker, presence: Presence, core: JobCo
     # orderly end only, and so be left by every worker that is killed, or starts anew.
     multiprocessing.current_process()._config["tempdir"] = tempfile.gettempdir()  # type: ignore[attr-defined]
 
-    watch = Watch(
+    watch = Watchdog(
         recovery,
         core.ledger,
         core.settings.redis_url,
@@ -139,7 +140,7 @@ def run_worker(app: AssayCelery, worker: Worker, presence: Presence, core: JobCo
     )
 
     def on_ready(**_: object) -> None:
-        presence.say("ready")
+        heartbeat.say("ready")
         watch.start()
 
     signals.worker_ready.connect(on_ready, weak=False)
@@ -148,16 +149,16 @@ def run_worker(app: AssayCelery, worker: Worker, presence: Presence, core: JobCo
     return celery_worker.exitcode or 0
 
 
-def run_beat(app: AssayCelery, settings: Settings, presence: Presence) -> int:
+def run_beat(app: AssayCelery, settings: Settings, heartbeat: Heartbeat) -> int:
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    presence.say("ready")
+    heartbeat.say("ready")
     app.Beat(schedule=str(settings.data_dir / "beat-schedule"), loglevel=settings.log_level, quiet=True).run()
     return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m workers.main", description=__doc__)
-    parser.add_argument("pool", choices=get_args(Pool))
+    parser.add_argument("pool", choices=WORKER_POOLS)
     parser.add_argument("--index", type=int, default=0, help="slot of a device worker; number of another")
     parser.add_argument("--launcher", default="", help="id of the launcher that started this")
     parser.add_argument("--policy", action="append", default=[], metavar="URL", help="a policy server of this slot")
@@ -179,7 +180,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     registry = Registry(connect(settings.redis_url), settings.heartbeat_ttl_s)
     telemetry = Telemetry(worker, settings.heartbeat_s)
-    presence = Presence(
+    heartbeat = Heartbeat(
         registry,
         worker,
         settings.redis_url,
@@ -191,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if not _wait_for_redis(settings):
             return 0
-        presence.register()
+        heartbeat.register()
     except WorkerNameTaken as error:
         log.error("%s", error)
         return EXIT_NAME_TAKEN
@@ -214,12 +215,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if worker.pool == "beat":
         telemetry.start()
     signals.worker_ready.connect(lambda **_: telemetry.start(), weak=False)
-    presence.start()
+    heartbeat.start()
     try:
-        return run_beat(app, settings, presence) if worker.pool == "beat" else run_worker(app, worker, presence, core)
+        return run_beat(app, settings, heartbeat) if worker.pool == "beat" else run_worker(app, worker, heartbeat, core)
     finally:
         telemetry.stop()
-        presence.leave()
+        heartbeat.leave()
         runtime.close()  # in a prefork parent there is nothing: its child ends with the system's help
 
 
@@ -234,7 +235,7 @@ def warn_of_missing_keys(profiles: Profiles) -> None:
 
 def _wait_for_redis(settings: Settings) -> bool:
     """Wait until Redis answers; False when told to stop meanwhile."""
-    stop = Alarm()
+    stop = SignalEvent()
     before: dict[int, Any] = {
         number: signal.signal(number, lambda *_: stop.ring()) for number in (signal.SIGTERM, signal.SIGINT)
     }

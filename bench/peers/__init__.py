@@ -1,1 +1,4 @@
-"""Assay beside what people use instead, in one run: `python -m bench.peers --help`. Figures: docs/performance.md."""
+"""Comparison of Assay with alternative tools ("peers") in a single run: `python -m bench.peers --help`.
+
+The figures are in docs/performance.md.
+"""

@@ -1,93 +1,97 @@
-"""What a kill -9 halfway costs: items without an answer in the end, and questions asked again."""
+"""Kill test: effect of a kill -9 halfway through a run, in lost items and repeated calls."""
 
 import time
 from dataclasses import dataclass
 from typing import Any
 
-from bench.peers.peer import Place
-from bench.peers.program import NoReply, Program, program
-from bench.peers.questions import Question
-from bench.peers.witness import Witness
+from bench.peers.adapters.peer import PeerSetup
+from bench.peers.call_counters import CallCounter
+from bench.peers.peer_process import NoReply, PeerProcess, running_peer
+from bench.peers.workload.judge_questions import Question
 
-#: Seconds after which what is not answered counts as lost. RQ needs 80 until it looks for what a dead worker held.
-PATIENCE_S = 180.0
+#: Seconds after which unanswered items count as lost. RQ needs 80 seconds to detect the jobs of a dead worker.
+TIMEOUT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class KillResult:
+    """Outcome of a kill test."""
+
     killed: str
     lost: int
-    """Items without a right answer when the run had ended, or patience had."""
+    """Items without a correct answer at the end of the run, or at its timeout."""
     repeated: int
-    """Calls beyond one for the same question, or rows begun again."""
+    """Calls beyond the first for the same question, or rows that were started again."""
     ended: bool
-    """Whether it ended with answers, by itself and before our patience did."""
+    """Whether the run ended with answers before its timeout."""
     after_s: float
-    """Seconds from the kill to its end."""
+    """Seconds from the kill to the end of the run."""
 
 
 def assess(
     killed: str,
-    asked: list[Question],
+    questions: list[Question],
     reply: tuple[float, list[Any]] | None,
     made: tuple[int, int],
     after_s: float,
-) -> Damage:
-    """`reply`: the seconds it took, and its answers; None if it ended without any. `made`: how many calls there were,
-    and for how many different questions; those never asked are lost, and no repetition."""
-    took_s, answers = reply or (PATIENCE_S, [None] * len(asked))
-    lost = sum(not question.is_answered(answer) for question, answer in zip(asked, answers, strict=True))
+) -> KillResult:
+    """Compute the result of a kill test.
+
+    `reply` has the seconds and the answers of the run, or is None if it ended without answers. `made` has the number of
+    calls, and of different questions among them: a question that was never sent is lost, but not repeated."""
+    took_s, answers = reply or (TIMEOUT_S, [None] * len(questions))
+    lost = sum(not question.is_answered(answer) for question, answer in zip(questions, answers, strict=True))
     calls, distinct = made
-    return Damage(killed, lost, calls - distinct, took_s < PATIENCE_S, after_s)
+    return KillResult(killed, lost, calls - distinct, took_s < TIMEOUT_S, after_s)
 
 
-def kill_halfway(name: str, place: Place, witness: Witness, number: int) -> Damage:
-    """All questions differ, so that whatever is asked twice is asked again."""
-    with program(name, place) as running:
-        half_s = _warm(running, place.in_flight, number, is_timed=witness.count_done() is None)
-        asked = running.prepare(1, number)
-        witness.reset()
-        running.start_answering(PATIENCE_S)
-        _wait_for_half(witness, number, half_s)
+def kill_halfway(name: str, setup: PeerSetup, counter: CallCounter, number: int) -> KillResult:
+    """Run the kill test of a peer. The questions differ, so that every repeated call is a consequence of the kill."""
+    with running_peer(name, setup) as running:
+        half_s = _warm_up(running, setup.in_flight, number, is_timed=counter.count_answers() is None)
+        questions = running.prepare(1, number)
+        counter.reset()
+        running.start_answering(TIMEOUT_S)
+        _wait_for_half(counter, number, half_s)
         running.kill()
         killed_s = time.monotonic()
-        if running.victims:
+        if running.kill_targets:
             killed = "half of its workers"
             reply = _reply(running)
         else:
             killed = "the program, run again"
             running.end()
-            with program(name, place) as again:
-                again.prepare(1, number)
-                again.start_answering(PATIENCE_S)
-                reply = _reply(again)
+            with running_peer(name, setup) as restarted:
+                restarted.prepare(1, number)
+                restarted.start_answering(TIMEOUT_S)
+                reply = _reply(restarted)
         after_s = time.monotonic() - killed_s
-        made = witness.count_made()
-    return assess(killed, asked, reply, made, after_s)
+        made = counter.count_calls()
+    return assess(killed, questions, reply, made, after_s)
 
 
-def _reply(running: Program) -> tuple[float, list[Any]] | None:
+def _reply(running: PeerProcess) -> tuple[float, list[Any]] | None:
     try:
-        return running.finish(PATIENCE_S)
+        return running.finish(TIMEOUT_S)
     except NoReply:
         return None
 
 
-def _warm(running: Program, in_flight: int, number: int, is_timed: bool) -> float:
-    """Half of the seconds that as many questions take when nobody is killed, if that is wanted."""
+def _warm_up(running: PeerProcess, in_flight: int, number: int, is_timed: bool) -> float:
+    """Warm up the peer. If `is_timed`, return half of the seconds that an undisturbed run takes."""
     running.prepare(1 + number, number if is_timed else in_flight)
-    running.answer(PATIENCE_S)
+    running.answer(TIMEOUT_S)
     if not is_timed:
         return 0.0
     running.prepare(1 + 2 * number, number)
-    return running.answer(PATIENCE_S)[0] / 2
+    return running.answer(TIMEOUT_S)[0] / 2
 
 
-def _wait_for_half(witness: Witness, number: int, half_s: float) -> None:
-    """Until half of the answers are there, or half of the time is over where nobody counts them."""
-    deadline = time.monotonic() + PATIENCE_S
-    while (done := witness.count_done()) is not None and done < number // 2:
+def _wait_for_half(counter: CallCounter, number: int, half_s: float) -> None:
+    """Wait until half of the answers have arrived; if they are not counted, wait for half of the expected time."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while (done := counter.count_answers()) is not None and done < number // 2:
         if time.monotonic() > deadline:
-            raise RuntimeError(f"not {number // 2} answers within {PATIENCE_S:.0f} s")
+            raise RuntimeError(f"fewer than {number // 2} answers within {TIMEOUT_S:.0f} s")
         time.sleep(0.02)
     time.sleep(half_s)

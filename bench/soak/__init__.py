@@ -1,4 +1,4 @@
-"""Minutes of mixed work on a system of its own, while its parts are killed at random; in the end the books balance.
+"""Soak test: minutes of mixed jobs on a private system while processes are killed at random, then consistency checks.
 
-`make soak`, or `python -m bench.soak --help`. docs/operations.md says how to read the report.
+`make soak`, or `python -m bench.soak --help`. docs/operations.md explains the report.
 """

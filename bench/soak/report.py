@@ -1,4 +1,4 @@
-"""The report of a run: `report.md` for people, `report.json` for programs."""
+"""Report of a soak: `report.md` for people, `report.json` for programs."""
 
 import json
 from collections import Counter
@@ -7,33 +7,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.soak.books import MOST_EXAMPLES, Books
-from bench.soak.memory import DESCRIPTORS, MEMORY, REDIS, THREADS, WARM_S, Bound, Growth
+from bench.soak.findings import MAX_EXAMPLES, Accounting
+from bench.soak.resource_growth import DESCRIPTORS, MEMORY, REDIS, THREADS, WARM_UP_S, Bound, Growth
 
-#: The books, in the order of the report, with what balances in them.
-BOOKS = {
-    "outcomes": "every accepted item has exactly one outcome, in order, of a kind it may have",
-    "scores": "scores and answers that are known are right",
-    "idempotency": "a key is one job",
+#: Consistency checks, in the order of the report, with the condition that each verifies.
+CHECKS = {
+    "outcomes": "every accepted item has exactly one allowed outcome, in input order",
+    "scores": "scores and answers equal the expected values",
+    "idempotency": "an idempotency key creates a single job",
     "rollouts": "every sample was acknowledged once, or dropped as stale",
-    "calls": "calls that are counted here were made there",
+    "calls": "the API answered every counted call",
     "memory": "memory of every process is flat",
     "redis": "memory of Redis is flat",
     "descriptors": "descriptors and threads of every process are flat",
-    "keys": "every key that is left has a reason",
-    "files": "no file is left",
-    "processes": "no process is left, none was given up, and none ended by itself",
-    "soak": "the soak's own threads worked to the end",
+    "keys": "every remaining key is allowed",
+    "files": "no file remains",
+    "processes": "no process remains, was abandoned by its supervisor or ended unexpectedly",
+    "soak": "the threads of the soak itself ran to the end",
 }
 
 
-#: Minutes from which on a run has lives that are long enough.
+#: Minimum minutes of a run whose processes live long enough to be measured.
 MEASURED_MINUTES = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One life, or one Redis, in a table of growth."""
+    """Growth of a process or of a Redis server, as a row of a table."""
 
     name: str
     growth: Growth
@@ -41,6 +41,8 @@ class Line:
 
 @dataclass(slots=True)
 class Run:
+    """Measurements and faults of a soak."""
+
     seed: int
     minutes: float
     began: str
@@ -52,130 +54,138 @@ class Run:
     redis: list[Line] = field(default_factory=list)
     descriptors: list[Line] = field(default_factory=list)
     threads: list[Line] = field(default_factory=list)
-    lives: Counter[str] = field(default_factory=Counter)
+    starts: Counter[str] = field(default_factory=Counter)
     keys: Mapping[str, int] = field(default_factory=dict)
 
-    def measures(self, book: str) -> bool:
-        """Growth can be told of lives that were long enough only; a short run has none."""
-        needed = {"memory": self.memory, "descriptors": self.descriptors}.get(book)
-        return needed is None or any(line.growth.per_10_min is not None for line in needed)
+    def measures(self, check: str) -> bool:
+        """Return whether the check has data: growth needs processes that lived long enough."""
+        lines = {"memory": self.memory, "descriptors": self.descriptors}.get(check)
+        return lines is None or any(line.growth.per_10_min is not None for line in lines)
 
     def unmeasured(self) -> list[str]:
-        """Books of growth that a run of this length should have measured, and has not."""
-        return [book for book in BOOKS if self.minutes >= MEASURED_MINUTES and not self.measures(book)]
+        """Return the growth checks without data in a run that was long enough for them."""
+        return [check for check in CHECKS if self.minutes >= MEASURED_MINUTES and not self.measures(check)]
 
 
-def balances(books: Books) -> bool:
-    return not books.findings
+def is_consistent(accounting: Accounting) -> bool:
+    return not accounting.findings
 
 
-def as_json(run: Run, books: Books) -> dict[str, Any]:
+def as_json(run: Run, accounting: Accounting) -> dict[str, Any]:
     def lines(listed: Sequence[Line]) -> list[dict[str, Any]]:
         return [
             {
-                "name": line.name, "first": round(line.growth.first, 2), "middle": round(line.growth.middle, 2),
-                "last": round(line.growth.last, 2), "measured_s": round(line.growth.seconds),
+                "name": line.name,
+                "first": round(line.growth.first, 2),
+                "middle": round(line.growth.middle, 2),
+                "last": round(line.growth.last, 2),
+                "measured_s": round(line.growth.seconds),
                 "per_10_min": None if line.growth.per_10_min is None else round(line.growth.per_10_min, 2),
             }
             for line in listed
-        ]  # fmt: skip
+        ]
 
     return {
-        "balances": balances(books),
+        "balances": is_consistent(accounting),
         "seed": run.seed,
         "minutes": run.minutes,
         "began": run.began,
         "seconds": round(run.seconds, 1),
-        "counts": dict(books.counts),
-        "by_kind": {name: dict(counts) for name, counts in sorted(books.by_kind.items())},
+        "counts": dict(accounting.counts),
+        "by_kind": {name: dict(counts) for name, counts in sorted(accounting.by_kind.items())},
         "faults": dict(run.fault_counts),
-        "fault_log": [[round(at, 1), what] for at, what in run.faults],
+        "fault_log": [[round(at, 1), description] for at, description in run.faults],
         "log": dict(run.log_counts),
         "memory_mb": lines(run.memory),
         "redis_mb": lines(run.redis),
         "descriptors": lines(run.descriptors),
         "threads": lines(run.threads),
-        "starts": dict(run.lives),
+        "starts": dict(run.starts),
         "keys": dict(run.keys),
         "books": {
-            name: {"note": books.notes.get(name, ""), "findings": [[each.where, each.what] for each in books.of(name)]}
-            for name in BOOKS
+            name: {
+                "note": accounting.notes.get(name, ""),
+                "findings": [[each.where, each.problem] for each in accounting.of(name)],
+            }
+            for name in CHECKS
         },
     }
 
 
-def as_markdown(run: Run, books: Books) -> str:
-    counts = books.counts
+def as_markdown(run: Run, accounting: Accounting) -> str:
+    counts = accounting.counts
     lines = [
         f"# Soak of {run.began}",
         "",
-        f"{'The books balance.' if balances(books) else 'The books do NOT balance.'} "
-        f"{run.minutes:g} minutes of work and faults, {run.seconds:.0f} s in all, seed {run.seed}.",
+        f"Accounting is {'consistent' if is_consistent(accounting) else 'NOT consistent'}. "
+        f"{run.minutes:g} minutes of work and faults, {run.seconds:.0f} s in total, seed {run.seed}.",
         "",
         f"{counts['jobs accepted']} jobs with {counts['items accepted']:,} items were accepted, and "
         f"{counts['rollouts accepted']} rollouts, of which {counts['samples acknowledged']:,} samples were used; "
         f"{sum(run.fault_counts.values())} faults.",
         "",
-        "## Books",
+        "## Checks",
         "",
-        "| book | verdict | figures |",
+        "| check | verdict | figures |",
         "|---|---|---|",
     ]
-    for name, what in BOOKS.items():
-        found = books.of(name)
-        verdict = f"**{len(found)} findings**" if found else "balances" if run.measures(name) else "not measured"
-        lines.append(f"| {name}: {what} | {verdict} | {books.notes.get(name, '')} |")
-    for name in BOOKS:
-        if found := books.of(name):
-            lines += ["", f"### What does not balance: {name}", ""]
-            lines += [f"- {each.where}: {each.what}" for each in found[:MOST_EXAMPLES]]
-            if len(found) > MOST_EXAMPLES:
-                lines.append(f"- and {len(found) - MOST_EXAMPLES} more, in report.json")
-    lines += ["", "## Jobs", "", "| order | jobs | done, failed, cancelled | ok | failed | timed out | cancelled | from the cache | attempts beyond the first |", "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip  # noqa: E501
-    for name, each in sorted(books.by_kind.items()):
+    for name, condition in CHECKS.items():
+        found = accounting.of(name)
+        verdict = f"**{len(found)} findings**" if found else "consistent" if run.measures(name) else "not measured"
+        lines.append(f"| {name}: {condition} | {verdict} | {accounting.notes.get(name, '')} |")
+    for name in CHECKS:
+        if found := accounting.of(name):
+            lines += ["", f"### Findings: {name}", ""]
+            lines += [f"- {each.where}: {each.problem}" for each in found[:MAX_EXAMPLES]]
+            if len(found) > MAX_EXAMPLES:
+                lines.append(f"- and {len(found) - MAX_EXAMPLES} more, in report.json")
+    columns = "jobs | done, failed, cancelled | ok | failed | timed out | cancelled | from the cache | retried attempts"
+    lines += ["", "## Jobs", "", f"| workload | {columns} |", f"|{'---|' * 9}"]
+    for name, each in sorted(accounting.by_kind.items()):
         ends = ", ".join(str(each[f"jobs {state}"]) for state in ("done", "failed", "cancelled"))
         lines.append(
             f"| {name} | {each['jobs']} | {ends} | {each['ok']} | {each['failed']} | {each['timed_out']} | "
             f"{each['cancelled']} | {each['cached']} | {each['again']} |"
         )
-    others = {name: number for name, number in counts.items() if name.startswith("twist") or "lost" in name}
-    listed = (f"{name.removeprefix('twist: ')} {number}" for name, number in sorted(others.items()))
-    lines += ["", "Meddling: " + ", ".join(listed)]
+    actions = {name: number for name, number in counts.items() if name.startswith("action") or "lost" in name}
+    listed = (f"{name.removeprefix('action: ')} {number}" for name, number in sorted(actions.items()))
+    lines += ["", "Actions of the load clients: " + ", ".join(listed)]
     lines += ["", "## Faults", "", "| fault | times |", "|---|---|"]
     lines += [f"| {name} | {number} |" for name, number in run.fault_counts.most_common()]
-    lines += ["", "What the system said of them:", "", "| line of its log | times |", "|---|---|"]
+    lines += ["", "Reactions in the log of the system:", "", "| log line | times |", "|---|---|"]
     lines += [f"| {name} | {number} |" for name, number in run.log_counts.items()]
     lines += ["", "## Memory", "", _rule("MB", MEMORY)]
     lines += _table(run.memory, MEMORY)
-    lines += ["", "Redis, by its own account (`used_memory`). " + _rule("MB", REDIS)]
+    lines += ["", "Redis, as it reports itself (`used_memory`). " + _rule("MB", REDIS)]
     lines += _table(run.redis, REDIS)
     lines += ["", "## Descriptors and threads", "", _rule("descriptors", DESCRIPTORS)]
     lines += _table(run.descriptors, DESCRIPTORS)
     lines += ["", _rule("threads", THREADS)]
     lines += _table(run.threads, THREADS)
-    lines += ["", "## Starts", "", "How often each part was started: " + ", ".join(f"{role} {number}" for role, number in sorted(run.lives.items()))]  # fmt: skip  # noqa: E501
-    lines += ["", "## Keys that are left", "", "| pattern | keys |", "|---|---|"]
+    starts = ", ".join(f"{role} {number}" for role, number in sorted(run.starts.items()))
+    lines += ["", "## Starts", "", f"Number of starts of each process: {starts}"]
+    lines += ["", "## Remaining keys", "", "| pattern | keys |", "|---|---|"]
     lines += [f"| `{pattern}` | {number} |" for pattern, number in sorted(run.keys.items())]
     lines += ["", "## Faults in order", ""]
-    lines += [f"- {at:.1f} s: {what}" for at, what in run.faults]
+    lines += [f"- {at:.1f} s: {description}" for at, description in run.faults]
     return "\n".join(lines) + "\n"
 
 
 def _rule(unit: str, bound: Bound) -> str:
     return (
-        f"Too much is more than {bound.per_10_min:g} {unit} per ten minutes and {bound.in_all:g} in all, "
-        f"measured in the second half, without the first {WARM_S:.0f} s of each life; lives too short are left out."
+        f"Limit: {bound.per_10_min:g} {unit} per ten minutes and {bound.total:g} in total, measured in the second half "
+        f"of the run, without the first {WARM_UP_S:.0f} s of each process. Processes with a short lifetime are omitted."
     )
 
 
 def _table(listed: Sequence[Line], bound: Bound) -> list[str]:
     if not any(line.growth.per_10_min is not None for line in listed):
-        return ["", "Nothing lived long enough to be measured."]
-    rows = ["", "| part | first | median | last | measured, s | per ten minutes |", "|---|---|---|---|---|---|"]
+        return ["", "No process lived long enough to be measured."]
+    rows = ["", "| process | first | median | last | measured, s | per ten minutes |", "|---|---|---|---|---|---|"]
     for line in listed:
         each = line.growth
         if each.per_10_min is not None:
-            mark = " **too much**" if each.exceeds(bound) else ""
+            mark = " **exceeded**" if each.exceeds(bound) else ""
             rows.append(
                 f"| {line.name} | {each.first:.1f} | {each.middle:.1f} | {each.last:.1f} | {each.seconds:.0f} | "
                 f"{each.per_10_min:+.1f}{mark} |"
@@ -183,6 +193,6 @@ def _table(listed: Sequence[Line], bound: Bound) -> list[str]:
     return rows
 
 
-def write(folder: Path, run: Run, books: Books) -> None:
-    (folder / "report.md").write_text(as_markdown(run, books))
-    (folder / "report.json").write_text(json.dumps(as_json(run, books), indent=1))
+def write(folder: Path, run: Run, accounting: Accounting) -> None:
+    (folder / "report.md").write_text(as_markdown(run, accounting))
+    (folder / "report.json").write_text(json.dumps(as_json(run, accounting), indent=1))

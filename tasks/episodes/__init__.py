@@ -1,4 +1,4 @@
-"""Episodes: what it is to run a robot policy in a simulated environment under an instruction, and what comes of it.
+"""Episodes: runs of a robot policy in a simulated environment under an instruction: specs, results and statistics.
 
-The running itself is `workers/policies` and `workers/environments`.
+Not covered: the execution of episodes, which is in `workers/policies` and `workers/environments`.
 """

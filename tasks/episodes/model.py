@@ -1,4 +1,4 @@
-"""What may be asked of an episode, and what one that ran was like."""
+"""Schema of episodes: the spec of an episode, its environment, its result, and the interface that runs episodes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,11 +6,12 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tasks.errors import AssayError
+from tasks.errors import AssayError, PolicyUnavailable
+from tasks.runtime import Resource
 
 Suite = Literal["libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
-#: Of a task, or of an initial state.
+#: Index of a task, or of an initial state.
 Index = Annotated[int, Field(ge=0)]
 ReplanSteps = Annotated[int, Field(ge=1, le=1000)]
 ResizeSize = Annotated[int, Field(ge=16, le=1024)]
@@ -22,31 +23,32 @@ class _Frozen(BaseModel):
 
 
 class Reach(_Frozen):
-    """A point in the plane and four coloured targets. Task n is to stop on the n-th: red, green, blue, yellow."""
+    """Environment with a point in the plane and four coloured targets. Task n is to stop on the n-th target: red,
+    green, blue, yellow."""
 
     name: Literal["reach"] = "reach"
 
 
 class Success(_Frozen):
-    """When an episode counts as successful, for environments that do not say."""
+    """Criterion of a successful episode, for environments that do not report success."""
 
     info: str = ""
-    """The step's info has this entry, and it is true: `is_success`."""
+    """Name of an entry of the step's info that must be true, such as `is_success`."""
     total_reward: float | None = None
-    """The rewards add up to this at least."""
+    """Minimum sum of the rewards."""
     survives: bool = False
-    """It was not over before its last step."""
+    """Whether the episode must last until its maximum number of steps."""
 
 
 class Gymnasium(_Frozen):
-    """Any environment registered with Gymnasium."""
+    """An environment registered with Gymnasium."""
 
     name: Literal["gymnasium"] = "gymnasium"
     id: str = Field("Reacher-v5", pattern=r"^[\w.:/-]{1,100}$")
     success: Success | None = None
-    """Needed for ids that no adapter knows."""
+    """Required for ids without a known adapter."""
     images: bool = False
-    """Whether the policy also sees a picture (`observation/image`, 224 x 224)."""
+    """Whether observations include a rendered image (`observation/image`, 224 x 224)."""
 
 
 class Libero(_Frozen):
@@ -56,67 +58,71 @@ class Libero(_Frozen):
     suite: Suite = "libero_spatial"
     resize_size: ResizeSize = 224
     num_steps_wait: StepsWait = 10
-    """Steps at the start in which the objects come to rest."""
+    """Steps at the start during which the objects settle."""
 
 
 Environment = Annotated[Reach | Gymnasium | Libero, Field(discriminator="name")]
 
 
 class EpisodeSpec(_Frozen):
-    """All that determines an episode, but for the policy."""
+    """Complete parameters of an episode, except the policy."""
 
     environment: Environment = Reach()
     task_id: Index = 0
     seed: Seed = 7
     init_state: Index = 0
-    """Which of the initial states that the environment offers under this seed."""
+    """Index of the initial state among the environment's states for this seed."""
     instruction: str = ""
-    """Empty: the task's own."""
+    """Instruction of the policy; empty: the task's own instruction."""
     replan_steps: ReplanSteps | None = None
-    """Steps done of each plan; None: what the environment is used to."""
+    """Steps executed of each plan before the next inference; None: the environment's default."""
     max_steps: int | None = Field(None, ge=1, le=100_000)
     video: bool = False
 
 
 class EpisodeTask(_Frozen):
-    """Which task an instruction is for, where that differs from one item to the next."""
+    """Task of an item's instruction, where tasks differ between items."""
 
     suite: Suite | None = None
-    """Of LIBERO."""
+    """Suite of LIBERO."""
     task_id: Index | None = None
     seed: Seed | None = None
     init_state: Index | None = None
     instruction: str = Field("", max_length=10_000)
-    """Taken where the response is empty."""
+    """Used when the response is empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """An episode that ran. One that could not is an error, and not an unsuccessful episode."""
+    """Result of an episode that ran. An episode that cannot run raises an error: it is not an unsuccessful episode."""
 
     success: bool
     steps: int
     seconds: float
     instruction: str
     inference_ms: tuple[float, ...]
-    """Of each call, as this side saw it, without the wait for the server's turn."""
+    """Latency of each call as measured by the client, without the wait for a free server."""
     simulated_s: float
-    """Of its steps."""
+    """Seconds spent in the simulator's steps."""
     server: str
     policy: str
     version: str
-    """Empty: the server does not say."""
+    """Version of the policy; empty when the server reports no version."""
     video: bytes | None = None
 
 
-More = Callable[[int], Sequence[EpisodeSpec]]
-"""Asked for further episodes, so many at most, when a server has room."""
-Done = Callable[[int, Episode | AssayError], None]
-"""Told what came of each, or why it could not run, when it is over; episodes are numbered as they were given."""
+MoreEpisodes = Callable[[int], Sequence[EpisodeSpec]]
+"""Returns at most the given number of further episodes; called when a server has room."""
+OnEpisodeEnd = Callable[[int, Episode | AssayError], None]
+"""Receives the result of each finished episode, or its error, with the episode's index in the order of submission."""
 
 
 class Episodes(Protocol):
-    """Runs episodes; what a process holds."""
+    """Runner of episodes, held by a worker process."""
 
-    def run(self, more: More, on_done: Done, is_cancelled: Callable[[], bool]) -> None:
-        """Until there are no more and all are over. Both are called in the caller's own thread."""
+    def run(self, more: MoreEpisodes, on_done: OnEpisodeEnd, is_cancelled: Callable[[], bool]) -> None:
+        """Run episodes until `more` returns none and the last one has ended. Callbacks run in the caller's thread."""
+
+
+EPISODES = Resource[Episodes]("episodes", lambda worker: PolicyUnavailable(f"{worker} has no policy server."))
+"""Policy servers and simulators of a worker."""

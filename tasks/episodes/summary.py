@@ -1,4 +1,4 @@
-"""Episodes as they are written down, and several as one score: the share that succeeded, and how sure that is."""
+"""Records of episodes, and their summary: success rate with its confidence interval."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ _Z = 1.959963984540054
 
 
 def as_record(episode: Episode, spec: EpisodeSpec, trial: int = 0, video: str | None = None) -> dict[str, Any]:
-    """What is kept of an episode that ran. `video`: the name of the file that has it."""
+    """Return the stored record of an episode that ran. `video`: name of its video file."""
     times = episode.inference_ms
     return {
         "trial": trial,
@@ -40,14 +40,14 @@ class Summary:
     episodes: int
     low: float
     high: float
-    """Wilson's 95 % interval: honest for few episodes, and for rates of 0 and 1."""
+    """Wilson's 95 % confidence interval: valid also for few episodes, and for rates of 0 and 1."""
     mean_steps: float
     mean_inference_ms: float
     max_inference_ms: float
 
 
 def summarise(records: Sequence[Mapping[str, Any]]) -> Summary:
-    """Of episodes that ran. Raises ValueError when none did: a failure is never a number."""
+    """Summarize episodes that ran. Raises ValueError for an empty list: a failure is never turned into a number."""
     count = len(records)
     if not count:
         raise ValueError("no episode ran")

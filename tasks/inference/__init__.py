@@ -1,1 +1,1 @@
-"""Job kind `inference`: a row in, an answer out, in order, on all devices. docs/inference.md shows it in use."""
+"""Job kind `inference`: batch inference over rows on every device; output in input order. See docs/inference.md."""

@@ -1,17 +1,17 @@
-"""What tells the files of one model from those of all others: the cache's key, and the version that answers name."""
+"""Fingerprint of a model's files: part of the cache key, and the version that answers report."""
 
 import hashlib
 from functools import lru_cache
 from pathlib import Path
 
-#: Files up to this many bytes count whole. Reading all weights would take longer than loading them.
+#: Files up to this size are hashed completely. Hashing the complete weights would take longer than loading them.
 WHOLE_BYTES = 64 << 20
-#: Of others so many pieces of so many bytes count, evenly spread: close enough together to meet every layer.
+#: Number and size of the pieces hashed of a larger file, evenly spread: dense enough to include every layer.
 PIECES, PIECE_BYTES = 256, 64 << 10
 
 
 def fingerprint(folder: Path) -> str | None:
-    """The same on every host that has a copy; None for what is no folder, or cannot be read."""
+    """Return the fingerprint, equal on every host with a copy; None for a folder that is missing or unreadable."""
     try:
         files = sorted((each, each.stat()) for each in folder.iterdir() if each.is_file())
         return _of_files(tuple((each, stat.st_size, stat.st_mtime_ns) for each, stat in files))
@@ -21,7 +21,7 @@ def fingerprint(folder: Path) -> str | None:
 
 @lru_cache(maxsize=64)
 def _of_files(files: tuple[tuple[Path, int, int], ...]) -> str:
-    """Their times tell when to look again, and count for nothing else."""
+    """Hash names, sizes and contents of the files; their times only invalidate this function's cache."""
     digest = hashlib.sha256()
     for path, size, _ in files:
         digest.update(f"{path.name} {size}\n".encode())

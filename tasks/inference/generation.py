@@ -11,8 +11,8 @@ from tasks.inference import engine
 from tasks.inference.engine import Engine, Generated, GenerateRequest, ModelRef, Renewal
 from tasks.inference.model import InferenceItem, InferenceSpec
 from tasks.inference.prompts import messages_of
-from tasks.jobs.kinds import Context, Feed, Work
 from tasks.jobs.model import ItemError, Result
+from tasks.jobs.stage import Context, Feed, Work
 
 #: Requests that an engine begins with, if there are so many: prompts of one length are best read together.
 FIRST = 64
@@ -27,9 +27,13 @@ class _Row:
 
 
 def generate(
-    context: Context, feed: Feed[InferenceItem], held: Engine, model: ModelRef, renewal: Renewal | None = None,
+    context: Context,
+    feed: Feed[InferenceItem],
+    held: Engine,
+    model: ModelRef,
+    renewal: Renewal | None = None,
     made: "Make | None" = None,
-) -> None:  # fmt: skip
+) -> None:
     """Rows of the feed until there are no more; requests are numbered in the order in which they are handed out. What
     is done is forgotten: there may be no end of them. With a `renewal` answers may change their weights on the way, and
     each has its own time; `made` makes a row's result."""

@@ -1,7 +1,7 @@
-"""Which models a job may name, and what tells one from all others. Loads nothing: the web process has no torch.
+"""Resolution of model names to models, and the identity of a model. Loads no weights: the web process has no torch.
 
-A local model is a folder of `ASSAY_MODELS_DIR`, by its name, or a path below one of `ASSAY_MODEL_PATHS`; a hub model is
-`owner/name@<commit>`.
+A local model is a folder of `ASSAY_MODELS_DIR`, by its name, or a path below a folder of `ASSAY_MODEL_PATHS`; a hub
+model is `owner/name@<commit>`.
 """
 
 import re
@@ -25,19 +25,22 @@ class Models:
         return sorted(path.name for path in self._folder.glob("*") if _is_model(path))
 
     def find(self, spec: InferenceSpec) -> ModelRef:
-        """Raises InvalidRequest for one that may not be named; whether it can be loaded, the engine finds out."""
+        """Return the model of a spec. Raises InvalidRequest for a model that is unknown or not allowed.
+
+        Does not check that the model can be loaded: the engine does.
+        """
         if spec.backend == "huggingface":
             return self._on_hub(spec.model)
         return self.local(spec.model or self._default(spec.task))
 
     def _default(self, task: str) -> str:
-        """What comes with Assay, or the only one there is."""
+        """Return the model that comes with Assay, or the only model of the folder."""
         names = self.names()
         usual = "minilm" if task == "embed" else "smollm2"
         return usual if usual in names or len(names) != 1 else names[0]
 
     def local(self, name: str, field: str = "spec.model") -> ModelRef:
-        """The same for a model on this machine; `field` is the place it was named in."""
+        """Return a model on this machine. `field` is the request's field with the name, for the error."""
         try:
             return self._local(name)
         except InvalidRequest as error:
@@ -45,17 +48,17 @@ class Models:
 
     def _local(self, name: str) -> ModelRef:
         if _NAME.fullmatch(name):
-            if (path := self._folder.absolute() / name).is_dir():  # which may be a link: its name is what jobs know
+            if (path := self._folder.absolute() / name).is_dir():  # not resolved: jobs know a link by its name
                 return _required(path, name)
             known = ", ".join(self.names())
-            there = f"models are {known}" if known else "ASSAY_MODELS_DIR has none"
-            raise _refused(f"there is no model {name!r}; {there}")
+            remedy = f"use {known}" if known else "put a model's folder into ASSAY_MODELS_DIR"
+            raise _refused(f"unknown model {name!r}: {remedy}")
         path = Path(name).resolve()
         if not name or not any(path.is_relative_to(each) for each in self._paths):
             raise _refused(
-                f"{name[:200]!r} is not a model's name, and ASSAY_MODEL_PATHS allows no such path"
+                f"{name[:200]!r} is neither a model's name nor a path allowed by ASSAY_MODEL_PATHS"
                 if name
-                else "ASSAY_MODELS_DIR has no model: name one"
+                else "no model is named, and ASSAY_MODELS_DIR has no default: set `model`"
             )
         if not path.is_dir():
             raise _refused(f"no such directory: {name}")
@@ -66,13 +69,13 @@ class Models:
         if not found:
             raise _refused(
                 f"spec.model: {name[:200]!r} is not a hub id with its commit, owner/name@<40 hex digits>; "
-                "what a branch means may change between two rows"
+                "a branch is refused, as it may move between two rows"
             )
         return ModelRef(found[1], found[2])
 
 
 def identity(model: ModelRef) -> str | None:
-    """What tells this model's weights from all others; None where that cannot be seen from here."""
+    """Return an identifier of the model's weights, for cache keys; None when this host cannot read the model."""
     path = Path(model.name)
     return fingerprint(path) if path.is_absolute() else f"{model.name}@{model.revision}"
 

@@ -1,4 +1,4 @@
-"""From a row to what a model is given."""
+"""Prompt rendering: converts a row to the chat messages that a model receives."""
 
 from functools import lru_cache
 from typing import Any
@@ -9,7 +9,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tasks.errors import CannotAnswer, InvalidRequest
 from tasks.inference.model import InferenceItem, InferenceSpec
 
-#: What a row becomes when the job has no template of its own.
+#: Default template of a job.
 DEFAULT = """\
 {% if context %}
 Answer the question with the help of this documentation.
@@ -27,7 +27,7 @@ _ENVIRONMENT = ImmutableSandboxedEnvironment(
 
 
 def check_template(spec: InferenceSpec) -> None:
-    """Raises InvalidRequest for one that is no template."""
+    """Raise InvalidRequest when the spec's template is invalid Jinja."""
     try:
         _template(spec.template or DEFAULT)
     except TemplateError as error:
@@ -35,7 +35,7 @@ def check_template(spec: InferenceSpec) -> None:
 
 
 def messages_of(spec: InferenceSpec, item: InferenceItem) -> list[dict[str, Any]]:
-    """The row as chat messages. Raises CannotAnswer when the template wants what the row does not have."""
+    """Render the row as chat messages. Raises CannotAnswer when the template needs a field that the row lacks."""
     system = [{"role": "system", "content": spec.system}] if spec.system else []
     row = item.model_dump(mode="json", exclude={"answered_as"}) | (item.answered_as or {})
     if messages := row.get("messages"):
@@ -48,7 +48,7 @@ def _rendered(spec: InferenceSpec, row: dict[str, Any]) -> str:
     try:
         return _template(spec.template or DEFAULT).render(row)
     except (TemplateError, TypeError, ValueError, ArithmeticError) as error:
-        raise CannotAnswer("template_unusable", f"The template does not fit this row: {error}") from error
+        raise CannotAnswer("template_unusable", f"The template cannot be rendered with this row: {error}") from error
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""What the workers did in an inference job: for each and in all. Folded row by row, so that it takes no memory."""
+"""Statistics of an inference job, per worker and in total. Aggregated row by row, in constant memory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,8 +8,8 @@ from tasks.inference.rows import rank_of
 
 
 @dataclass(slots=True)
-class Share:
-    """What one worker did, or all."""
+class WorkerTotals:
+    """Counts and times of a worker, or of the whole job."""
 
     contexts: int = 0
     successes: int = 0
@@ -18,7 +18,7 @@ class Share:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     close_calls: int = 0
-    """Rows whose answer another batch might have changed."""
+    """Rows with an answer that might differ in another batch."""
     reasons: dict[str, int] = field(default_factory=dict)
 
     def add(self, outcome: Mapping[str, Any]) -> None:
@@ -36,7 +36,7 @@ class Share:
             self.completion_tokens += value["tokens"]["completion"]
 
     def as_json(self, busy_s: float) -> dict[str, Any]:
-        """`busy_s`: how long the worker, or the job, took."""
+        """Return the figures of the API. `busy_s`: seconds that the worker, or the job, took."""
         computed = self.successes - self.cached
         return {
             "contexts": self.contexts,
@@ -55,18 +55,18 @@ class Share:
 
 class Statistics:
     def __init__(self) -> None:
-        self._total = Share()
-        self._workers: dict[str, Share] = {}
+        self._total = WorkerTotals()
+        self._workers: dict[str, WorkerTotals] = {}
 
     def add(self, outcome: Mapping[str, Any]) -> None:
         self._total.add(outcome)
         if worker := outcome.get("worker"):
-            self._workers.setdefault(str(worker), Share()).add(outcome)
+            self._workers.setdefault(str(worker), WorkerTotals()).add(outcome)
 
     def as_json(self, busy_s: Mapping[str, float], elapsed_s: float) -> dict[str, Any]:
-        """`busy_s`: seconds of each worker, as the job has them."""
+        """Return the statistics of the API. `busy_s`: busy seconds per worker, as recorded with the job."""
         workers = [
-            {"worker": name, "worker_rank": rank_of(name), **share.as_json(busy_s.get(name, 0.0))}
-            for name, share in sorted(self._workers.items())
+            {"worker": name, "worker_rank": rank_of(name), **totals.as_json(busy_s.get(name, 0.0))}
+            for name, totals in sorted(self._workers.items())
         ]
         return {"workers": workers, "total": self._total.as_json(elapsed_s)}

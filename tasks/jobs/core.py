@@ -1,107 +1,76 @@
-"""The parts of the job core, put together once per process."""
+"""The job core of one process: its shared parts, and the operations on a whole job (cancel, pause, retry)."""
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from redis import Redis
+from opentelemetry.trace import NoOpTracer, Tracer
 
-from config.profiles import Profiles, load_profiles
 from config.settings import Settings
 from tasks.app import AssayCelery
-from tasks.benchmarks.history import History
-from tasks.benchmarks.kind import Benchmark
-from tasks.connections import connect
-from tasks.episodes.served import ServedPolicy
 from tasks.errors import Conflict, UnknownJob
-from tasks.inference.kind import Inference
-from tasks.inference.models import Models
-from tasks.jobs.cache import Cache
-from tasks.jobs.dispatch import Dispatcher
-from tasks.jobs.explain import Explainer
-from tasks.jobs.kinds import Kinds
-from tasks.jobs.ledger import Ledger, Reopened, compress
+from tasks.jobs.dispatch.recovery import Recovery
+from tasks.jobs.execution.runner import Runner
 from tasks.jobs.model import Job
-from tasks.jobs.outcome import is_ok
-from tasks.jobs.outcomes import Outcomes
-from tasks.jobs.payloads import Payloads
-from tasks.jobs.recovery import Recovery
-from tasks.jobs.results import Results
-from tasks.jobs.run import Runner
-from tasks.jobs.storage import Storage, file_path, folder_name
-from tasks.jobs.store import Store
-from tasks.jobs.submit import Door
-from tasks.jobs.values import Values
-from tasks.judging.key import resolver
-from tasks.judging.kind import Judge
-from tasks.judging.rubrics import Rubrics
-from tasks.registry import Registry, Worker
-from tasks.rollouts.kind import Rollout
-from tasks.rollouts.versions import Versions
-from tasks.runtime import Means
-from tasks.scoring.kind import Score
-from tasks.scoring.lengths import Tokenizers
-from tasks.simulated.kind import Simulated
-from tasks.tracing import NO_TRACER, Tracer
+from tasks.jobs.parts import CoreParts
+from tasks.jobs.queries.cache_explanation import CacheExplainer
+from tasks.jobs.queries.results import Results
+from tasks.jobs.state.ledger import Reopened, compress
+from tasks.jobs.state.outcome import is_ok
+from tasks.jobs.state.storage import file_path
+from tasks.jobs.states import RETRIABLE, RUNNABLE
+from tasks.jobs.submission.submitter import Submitter
+from tasks.registry import Worker
+from tasks.runtime import Runtime
 
 #: Failed items reopened in one script.
 PAGE = 200
 
 
-@dataclass(frozen=True, slots=True)
-class JobCore:
+@dataclass(frozen=True, kw_only=True)
+class JobCore(CoreParts):
+    """Made by `tasks.composition.create_core`, once per process."""
+
     settings: Settings
     app: AssayCelery
-    state: Redis
-    ledger: Ledger
-    storage: Storage
-    payloads: Payloads
-    store: Store
-    outcomes: Outcomes
-    cache: Cache
-    kinds: Kinds
-    registry: Registry
-    dispatcher: Dispatcher
-    door: Door
-    results: Results
-    tracer: Tracer
+    tracer: Tracer = field(default_factory=NoOpTracer)
 
-    def runner(self, worker: Worker, means: Means) -> Runner:
-        """What a worker process runs its chunks with, by means of what it holds."""
-        return Runner(
-            self.ledger, self.store, self.payloads, self.outcomes, self.values(), self.cache, self.kinds,
-            self.dispatcher, means, worker.name, f"{worker.name}/{worker.incarnation}", worker.queues[0], worker.pool,
-            self.tracer,
-        )  # fmt: skip
+    @cached_property
+    def submitter(self) -> Submitter:
+        return Submitter(self, self.settings.job_ttl_s, self.settings.idempotency_ttl_s, self.settings.stored_items)
 
-    def values(self) -> Values:
-        return Values(self.storage, lambda: {worker.host for worker in self.registry.workers()})
+    @cached_property
+    def results(self) -> Results:
+        return Results(self.state, self.store, self.outcomes, self.payloads)
 
-    def recovery(self, who: str) -> Recovery:
-        return Recovery(
-            self.state, self.ledger, self.storage, self.registry, self.dispatcher, self.settings.heartbeat_ttl_s,
-            self.settings.rollout_idle_s, who,
-        )  # fmt: skip
+    def runner(self, worker: Worker, runtime: Runtime) -> Runner:
+        """Return the runner of a worker process's chunks."""
+        return Runner(self, worker, runtime, self.tracer)
+
+    def recovery(self, holder: str) -> Recovery:
+        """Return the recovery of dead workers' chunks; `holder` names this process in the lock of a round."""
+        return Recovery(self, holder, self.settings.heartbeat_ttl_s, self.settings.rollout_idle_s)
 
     def kept_file(self, job: Job, name: str) -> bytes:
-        """What a kind kept beside the job's outcomes. Raises StoredFileMissing."""
-        return self.storage.read(file_path(folder_name(job.id, job.layout), name))
+        """Return a file that a kind stored beside the job's outcomes. Raise StoredFileMissing."""
+        return self.storage.read(file_path(job.layout.folder_of(job.id), name))
 
-    def explain(self, job: str, index: int) -> dict[str, Any]:
-        """Why this item was a hit or a miss."""
-        explainer = Explainer(self.state, self.store, self.payloads, self.outcomes, self.cache, self.kinds)
-        return explainer.explain(job, index)
+    def explain(self, job_id: str, index: int) -> dict[str, Any]:
+        """Return why this item was a cache hit or a miss."""
+        explainer = CacheExplainer(self.state, self.store, self.payloads, self.outcomes, self.cache, self.kinds)
+        return explainer.explain(job_id, index)
 
-    def cancel(self, job: str) -> str:
+    def cancel(self, job_id: str) -> str:
         """End the job; finished results stay readable. Returns its state."""
-        return self._found(job, self.ledger.cancel(job))
+        return self._found(job_id, self.ledger.cancel(job_id))
 
-    def pause(self, job: str) -> None:
-        self._require_active(job, self.ledger.pause(job, True))
+    def pause(self, job_id: str) -> None:
+        self._require_active(job_id, self.ledger.pause(job_id, True))
 
-    def resume(self, job: str) -> None:
-        self._require_active(job, self.ledger.pause(job, False))
+    def resume(self, job_id: str) -> None:
+        self._require_active(job_id, self.ledger.pause(job_id, False))
         self.dispatcher.fill()
 
     def pause_queue(self, queue: str, draining: bool = False) -> None:
@@ -113,25 +82,25 @@ class JobCore:
         self.ledger.unqueue(queue, "")
         self.dispatcher.fill()
 
-    def retry_failed(self, job: str) -> int:
+    def retry_failed(self, job_id: str) -> int:
         """Run again what failed or was never come to, and what its groups make of it. Returns the number of items."""
-        current = self.store.job(job)
-        if current.kind == Benchmark.name:  # its run is over, and others are measured one at a time
-            raise Conflict("A benchmark's job is not retried. Run the benchmark again instead.")
-        if current.state not in ("done", "failed", "reopening"):
+        current = self.store.job(job_id)
+        if refusal := self.kinds[current.kind].retry_refusal:
+            raise Conflict(refusal)
+        if current.state not in RETRIABLE:
             raise Conflict(f"The job is {current.state}: only a job that is done, or failed, can be retried.")
         if current.trimmed:
-            raise Conflict("The job was open-ended and has forgotten its first items: it cannot be retried.")
+            raise Conflict("A rollout that has dropped the outcomes of its first items cannot be retried.")
         lines = self.outcomes.lines(current, 0, current.total * current.trials)
         failed = [index for index, line in lines if line is None or not is_ok(line)]
-        again = self.store.with_their_groups(job, failed)
+        again = self.store.with_their_groups(job_id, failed)
         if not again:
             return 0
         for start in range(0, len(again), PAGE):
-            if self.ledger.reopen(job, self._as_counted(current, again[start : start + PAGE])) < 0:
+            if self.ledger.reopen(job_id, self._as_counted(current, again[start : start + PAGE])) < 0:
                 raise Conflict("The job's state changed meanwhile: look at it again.")
         ranges = compress(again).split(",")
-        self.ledger.run_reopened(job, [",".join(ranges[at : at + PAGE]) for at in range(0, len(ranges), PAGE)])
+        self.ledger.run_reopened(job_id, [",".join(ranges[at : at + PAGE]) for at in range(0, len(ranges), PAGE)])
         self.dispatcher.fill()
         return len(again) // current.trials
 
@@ -146,47 +115,11 @@ class JobCore:
                 counted.append(Reopened(index, row["status"], error_type, row["cached"]))
         return counted
 
-    def _found(self, job: str, state: str) -> str:
+    def _found(self, job_id: str, state: str) -> str:
         if not state:
-            raise UnknownJob(f"There is no job {job!r}; it may have expired.")
+            raise UnknownJob(f"There is no job {job_id!r}; it may have expired.")
         return state
 
-    def _require_active(self, job: str, state: str) -> None:
-        if self._found(job, state) not in ("queued", "running", "finishing"):
+    def _require_active(self, job_id: str, state: str) -> None:
+        if self._found(job_id, state) not in RUNNABLE:
             raise Conflict(f"The job is {state}.")
-
-
-def create_core(
-    settings: Settings, app: AssayCelery, profiles: Profiles | None = None, tracer: Tracer = NO_TRACER
-) -> JobCore:
-    """Connects to nothing yet. Raises SettingsError when the profiles' file is wrong."""
-    state = connect(settings.redis_url)
-    ledger, store = Ledger(state), Store(state)
-    storage = Storage(settings.storage_url, settings.storage_shared)
-    payloads = Payloads(state, storage)
-    outcomes = Outcomes(state, storage, payloads)
-    cache = Cache(connect(settings.cache_url), settings.cache_ttl_s)
-    resolve = resolver(profiles or load_profiles(settings))
-    judge = Judge(Rubrics(settings.rubrics_dir), resolve)
-    models = Models(settings.models_dir, settings.model_paths)
-    registry = Registry(state, settings.heartbeat_ttl_s)
-    served, tokenizers = ServedPolicy(registry), Tokenizers(settings.tokenizers_dir)
-    score = Score(judge, tokenizers, models, served, settings.episode_s)
-    kinds = Kinds(
-        Simulated(settings.simulated_journal, settings.simulated_slowdown),
-        score,
-        Rollout(score, models, Versions(state)),
-        judge,
-        Inference(models, resolve),
-        Benchmark(History(state)),
-    )
-    dispatcher = Dispatcher(app, ledger, registry)
-    door = Door(
-        state, payloads, storage, ledger, cache, kinds, registry, dispatcher,
-        settings.job_ttl_s, settings.idempotency_ttl_s, settings.stored_items,
-    )  # fmt: skip
-    results = Results(state, store, outcomes, payloads)
-    return JobCore(
-        settings, app, state, ledger, storage, payloads, store, outcomes, cache, kinds, registry, dispatcher, door,
-        results, tracer,
-    )  # fmt: skip

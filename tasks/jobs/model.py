@@ -7,14 +7,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from config.pools import StagePool
 from config.queues import Priority
-from tasks.apis.usage import Usage
-from tasks.jobs.trials import trials_of
+from tasks.errors import ApiTimeout, AssayError, Retryable
+from tasks.jobs.state.layout import Layout
+from tasks.jobs.states import ACTIVE, JobState
+from tasks.providers.usage import Usage
 
-JobState = Literal["queued", "running", "finishing", "reopening", "done", "failed", "cancelled"]
-ACTIVE: tuple[JobState, ...] = ("queued", "running", "finishing", "reopening")
 Status = Literal["ok", "failed", "timed_out", "cancelled"]
 CacheMode = Literal["use", "refresh", "off"]
+#: How a stage runs: batch after batch, one coroutine per item, or on an engine that takes items as it has room.
+StageMode = Literal["batch", "ask", "stream"]
 JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -73,32 +76,32 @@ class JobRequest(JobHead):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """One step of an item's way: where it runs, in what pieces, and whose answers it shares."""
+class StageLimits:
+    """Sizes and times of one stage: of its batches, its chunks, and its share of the workers."""
+
+    batch_items: int = 500
+    """Items in one batch at most."""
+    least_items: int = 1
+    """Items in one chunk at least, however long they take: fewer would leave the engine half empty."""
+    cost_s: float = 0.001
+    """First estimate of the seconds one item takes; replaced by measurements."""
+    timeout_s: float = 300.0
+    """Seconds after which a batch counts as hung and its worker is killed."""
+    most_out: int = 0
+    """Items of a job in chunks at once at most, over all workers; 0: no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageRecord:
+    """A stage as the ledger knows it: data only. `tasks.jobs.stage.Stage` adds the code."""
 
     name: str
-    pool: Literal["device", "policy", "api", "cpu", "benchmark"]
+    pool: StagePool
     """`policy`: devices that have a policy server."""
     grouped: bool = False
-    """It takes a whole group at once."""
-    asks: bool = False
-    """Its items ask an API: all of a chunk are in flight together, and each is committed when it is there."""
-    streams: bool = False
-    """Its engine takes items as it has room for them, those of further chunks too."""
-    batch_items: int = 500
-    """How many items an engine batch holds at most."""
-    least_items: int = 1
-    """How many a chunk has at least, however long they take: fewer would leave the engine half empty."""
-    cost_s: float = 0.001
-    """A first guess of the seconds one item takes; measured from then on."""
-    timeout_s: float = 300.0
-    """How long one batch may take before its worker counts as hung."""
-    most_out: int = 0
-    """Items of a job that may be in chunks at once, over all workers; 0: any number."""
-    rekeys: bool = False
-    """Somebody else may answer than was asked, a fallback or a newer policy: a result is cached by its `stored_key`."""
-    answers: str = ""
-    """The kind of job whose cached answers it shares; empty: its own."""
+    """Whether a batch holds whole groups."""
+    mode: StageMode = "batch"
+    limits: StageLimits = StageLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,14 @@ class Result:
     cached: bool = False
     bundle: Bundle | None = None
     """Of the last stage of a rollout."""
+    if_not_retried: "Result | None" = None
+    """Of a retryable error: the result that counts instead once no tries are left."""
+
+    @classmethod
+    def of_error(cls, error: AssayError) -> "Result":
+        """Return the failure that an error means for an item; whether it is retried follows from the error's class."""
+        failure = ItemError(error.name, str(error), isinstance(error, Retryable), getattr(error, "wait_s", 0.0))
+        return cls(error=failure, timed_out=isinstance(error, ApiTimeout))
 
     @property
     def status(self) -> Status:
@@ -166,10 +177,10 @@ class Job:
     epoch: int
     paused: bool
     open: bool
-    """More items may be appended."""
+    """More items may be added: a rollout that goes on."""
     trimmed: int
-    """Items of an open-ended job, from the first on, whose outcomes are forgotten."""
-    layout: str
+    """Number of items of a rollout, from the first on, whose outcomes were deleted."""
+    layout: Layout
     reason: str
     reasons: dict[str, int]
     workers: dict[str, dict[str, float]]
@@ -194,4 +205,4 @@ class Job:
     @property
     def trials(self) -> int:
         """Rows of the ledger that each item has."""
-        return trials_of(self.layout)
+        return self.layout.trials

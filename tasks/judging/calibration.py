@@ -1,6 +1,7 @@
-"""How far a judge can be trusted: its scores beside people's labels, and what sways it.
+"""Calibration of a judge: agreement of its scores with human labels, and its position and length bias.
 
-Every figure is None where it is not defined: a correlation of constants, a kappa of one category, a share of nothing.
+A figure is None where it is undefined: a correlation of constants, a kappa over a single category, a share of zero
+items.
 """
 
 import statistics
@@ -10,40 +11,40 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tasks.judging.aggregation import normalized
 from tasks.judging.model import JudgeItem, JudgeSpec, label_score
-from tasks.judging.weighing import normalized
-from tasks.scoring.messages import every_turn
+from tasks.scoring.messages import assistant_text
 
-#: A preference this close to a half is a tie.
-NEAR = 1e-9
-#: A scale of more whole numbers has no steps to agree on, and neither have more labels that differ.
+#: A preference closer to 0.5 than this counts as a tie.
+TIE_TOLERANCE = 1e-9
+#: Scales with more whole numbers, and sets of more distinct labels, count as continuous: no agreement or kappa.
 MOST_CATEGORIES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One item: what the judge and what a person said, on one scale, and how long the response is."""
+    """Scores of an item by judge and person on the same scale, with the length of the response."""
 
     score: float | None
     label: float | None
     length: int = 0
-    """In characters; for a pair the response's minus the rival's."""
-    firsts: tuple[float, ...] = ()
-    """Of a pair: for each verdict how much the one shown first was preferred."""
+    """In characters; for a pair the length of the response minus the length of the rival."""
+    first_preferences: tuple[float, ...] = ()
+    """For a pair: the preference of each verdict for the response shown first."""
     orders_agree: bool | None = None
     is_pending: bool = False
-    """It has no outcome yet."""
+    """Whether the item has no outcome yet."""
     is_off_scale: bool = False
-    """What a person said has no place on the scale."""
+    """Whether the person's label does not fit the scale."""
 
 
 def collect(spec: JudgeSpec, outcomes: Iterable[tuple[JudgeItem, Mapping[str, Any] | None]]) -> list[Judged]:
-    """Items with their outcomes, as a client reads them; None for one that has none yet. Little is kept of each."""
+    """Reduce items and their outcomes, as a client reads them, to small records; the outcome is None while pending."""
     return [_judged(spec, item, outcome) for item, outcome in outcomes]
 
 
 def categories(spec: JudgeSpec) -> list[float] | None:
-    """What a person may have said; None on a scale without steps."""
+    """Return the possible labels in ascending order; None for a continuous scale."""
     low, high = spec.range
     if spec.mode == "pairwise":
         return [0.0, 0.5, 1.0]
@@ -54,9 +55,9 @@ def categories(spec: JudgeSpec) -> list[float] | None:
 
 
 def report(items: Sequence[Judged], steps: Sequence[float] | None = None) -> dict[str, Any]:
-    """Agreement with the labels, over the items that have both; bias over all that have a score.
+    """Compute agreement over the items with both score and label, and bias over the items with a score.
 
-    For agreement and kappa, scores and labels are rounded to the nearest of `steps`, or of the labels there are.
+    For agreement and kappa, scores and labels are rounded to the nearest of `steps`, or else of the distinct labels.
     """
     pending = sum(each.is_pending for each in items)
     items = [each for each in items if not each.is_pending]
@@ -84,7 +85,7 @@ def report(items: Sequence[Judged], steps: Sequence[float] | None = None) -> dic
 
 
 def kappa(ratings: Sequence[tuple[float, float]], weighted: bool = False) -> float | None:
-    """Cohen's kappa; `weighted`: by the square of how far they lie apart."""
+    """Return Cohen's kappa; `weighted`: disagreements weighted by the square of their distance."""
     mine, theirs = Counter(first for first, _ in ratings), Counter(second for _, second in ratings)
 
     def distance(first: float, second: float) -> float:
@@ -96,7 +97,7 @@ def kappa(ratings: Sequence[tuple[float, float]], weighted: bool = False) -> flo
 
 
 def pearson(first: Sequence[float], second: Sequence[float]) -> float | None:
-    if len(set(first)) < 2 or len(set(second)) < 2:  # a constant; its rounded mean would make it look like none
+    if len(set(first)) < 2 or len(set(second)) < 2:  # a constant, whose rounded mean would give it a false variance
         return None
     return statistics.correlation(first, second)
 
@@ -106,8 +107,8 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
 
 
 def position_bias(items: Sequence[Judged]) -> dict[str, Any]:
-    """Of pairs: how often the one shown first wins (0.5 without bias), and how often the orders disagree."""
-    decided = [first for each in items for first in each.firsts if abs(first - 0.5) > NEAR]
+    """Return for pairs how often the response shown first wins (0.5: no bias) and how often the orders disagree."""
+    decided = [first for each in items for first in each.first_preferences if abs(first - 0.5) > TIE_TOLERANCE]
     orders = [each.orders_agree for each in items if each.orders_agree is not None]
     return {
         "first_wins": _share([first > 0.5 for first in decided]),
@@ -117,7 +118,7 @@ def position_bias(items: Sequence[Judged]) -> dict[str, Any]:
 
 
 def length_bias(items: Sequence[Judged]) -> dict[str, Any]:
-    """Whether longer responses score higher, and higher than people say: the second is the judge's own leaning."""
+    """Return rank correlations of length with score, and with score minus label: the second is the judge's own bias."""
     scored = [(each.length, each.score) for each in items if each.score is not None]
     beyond = [
         (each.length, each.score - each.label) for each in items if each.score is not None and each.label is not None
@@ -133,26 +134,28 @@ def _judged(spec: JudgeSpec, item: JudgeItem, outcome: Mapping[str, Any] | None)
     is_off_scale = label is None and item.label is not None
     if label is not None and spec.normalize:
         label = normalized(label, *spec.range)
-    length = len(every_turn(item.response)) - (len(every_turn(item.rival or "")) if spec.mode == "pairwise" else 0)
+    length = len(assistant_text(item.response)) - (
+        len(assistant_text(item.rival or "")) if spec.mode == "pairwise" else 0
+    )
     if outcome is None or outcome.get("status") != "ok":
         return Judged(None, label, length, is_pending=outcome is None, is_off_scale=is_off_scale)
     if spec.mode != "pairwise":
         return Judged(outcome["score"], label, length, is_off_scale=is_off_scale)
     rows = (outcome.get("value") or {}).get("verdicts", ())
-    firsts = tuple(row["verdict"] for row in rows if row["verdict"] is not None)
+    first_preferences = tuple(row["verdict"] for row in rows if row["verdict"] is not None)
     agreement = (outcome.get("parts") or {}).get("order_agreement")
     orders_agree = None if agreement is None else agreement == 1.0
-    return Judged(outcome["score"], label, length, firsts, orders_agree, is_off_scale=is_off_scale)
+    return Judged(outcome["score"], label, length, first_preferences, orders_agree, is_off_scale=is_off_scale)
 
 
 def _nearest(value: float, steps: Sequence[float]) -> float:
-    """Of ascending steps; of two equally near the lower."""
+    """Return the nearest of the ascending steps; the lower step when two are equally near."""
     at = bisect_left(steps, value)
     return min(steps[max(0, at - 1) : at + 1], key=lambda each: (abs(each - value), each))
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """From 1 on; equal values share the mean of their ranks."""
+    """Return the rank of each value, counted from 1; equal values share the mean of their ranks."""
     ranks: dict[float, float] = {}
     before = 0
     for value, count in sorted(Counter(values).items()):

@@ -1,7 +1,7 @@
-"""A fence around text under judgement, so that it cannot speak as the judge, or as the one who asks.
+"""Fence around untrusted text in a judge's prompt: a defence against prompt injection.
 
-The code on both ends is made from the texts themselves: the same request is the same prompt (and the same cache key),
-and no text can hold the code that fences it.
+The code on both ends is a hash of the texts themselves: the same request gives the same prompt (and the same cache
+key), and no text can contain the code of its own fence.
 """
 
 import hashlib
@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-#: Characters of a code: too many to be met by chance, few enough for a judge to compare.
+#: Characters of a code: too many for a collision by chance, few enough for a judge to compare.
 CODE_CHARS = 16
-#: Fenced texts looked for in one reply.
+#: Maximum fenced texts removed from a reply.
 MOST_FENCED = 100
 _OPENING = re.compile(rf"<<<([A-Z ]{{1,40}}) ([0-9a-f]{{{CODE_CHARS}}})\n")
 
@@ -23,31 +23,31 @@ class Fence:
 
     @classmethod
     def around(cls, texts: Iterable[str]) -> "Fence":
-        """A fence that none of these texts can break."""
+        """Return a fence whose code occurs in no text, so that no text can close it."""
         texts = list(texts)
-        everything = json.dumps(texts)
+        serialized = json.dumps(texts)
         lowered = [text.lower() for text in texts]
-        turn = 0
+        attempt = 0
         while True:
-            code = hashlib.sha256(f"{turn}:{everything}".encode()).hexdigest()[:CODE_CHARS]
+            code = hashlib.sha256(f"{attempt}:{serialized}".encode()).hexdigest()[:CODE_CHARS]
             if not any(code in text for text in lowered):
                 return cls(code)
-            turn += 1
+            attempt += 1
 
     def wrap(self, name: str, text: str) -> str:
         return f"<<<{name} {self.code}\n{text}\n{name} {self.code}>>>"
 
 
-def without_fenced(reply: str) -> str:
-    """A judge's reply with spaces for each text that it repeats fence and all."""
-    place = 0
+def blank_fenced(reply: str) -> str:
+    """Replace each text that a judge's reply repeats together with its fence by spaces of the same length."""
+    position = 0
     for _ in range(MOST_FENCED):
-        if not (opening := _OPENING.search(reply, place)):
+        if not (opening := _OPENING.search(reply, position)):
             break
         closing = f"\n{opening[1]} {opening[2]}>>>"
         end = reply.find(closing, opening.end() - 1)
-        place = opening.end()
+        position = opening.end()
         if end >= 0:
-            place = end + len(closing)
-            reply = reply[: opening.start()] + " " * (place - opening.start()) + reply[place:]
+            position = end + len(closing)
+            reply = reply[: opening.start()] + " " * (position - opening.start()) + reply[position:]
     return reply

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.apis.call import ApiCall, ApiReply, Ask
 from tasks.errors import ApiTimeout, AssayError, CannotJudge, NoVerdict, Retryable
 from tasks.jobs.model import ItemError, Result
-from tasks.judging import weighing
-from tasks.judging.model import JudgeItem, JudgeSpec, Member
-from tasks.judging.prompts import Prompt, nudged, prompts
-from tasks.judging.rubrics import Rubric, RubricError
-from tasks.judging.verdict import Verdict, read_reply, reader, schema
+from tasks.judging import aggregation
+from tasks.judging.model import JudgeSpec, Member
+from tasks.judging.prompts import Prompt, Question, nudged
+from tasks.judging.rubrics import Rubric
+from tasks.judging.verdict import Verdict, read_reply, reply_schema, verdict_reader
+from tasks.providers.call import ApiCall, ApiReply, Ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,13 @@ class Sample:
     error: AssayError | None = None
 
 
-async def judge_item(ask: Ask, spec: JudgeSpec, rubric: Rubric, item: JudgeItem) -> Result:
+async def judge_item(ask: Ask, spec: JudgeSpec, question: Question) -> Result:
     """The item's result: ok when every judge gave at least one verdict, for a pair in each order."""
-    try:
-        asked = prompts(spec, rubric, item)
-    except CannotJudge as error:
-        return Result(error=ItemError(error.reason, str(error)))
-    except RubricError as error:
-        return Result(error=ItemError("rubric_unusable", str(error)))
+    if isinstance(question.error, CannotJudge):
+        return Result(error=ItemError(question.error.reason, str(question.error)))
+    if question.error:
+        return Result(error=ItemError("rubric_unusable", str(question.error)))
+    asked = question.prompts
     alone = len(spec.panel) * len(asked) * spec.samples == 1
     async with asyncio.TaskGroup() as group:  # a bug in one ends the others
         tasks = [
@@ -51,7 +50,7 @@ async def judge_item(ask: Ask, spec: JudgeSpec, rubric: Rubric, item: JudgeItem)
             for prompt in asked
             for index in range(spec.samples)
         ]
-    return _result(spec, rubric, asked, [task.result() for task in tasks])
+    return _result(spec, question.rubric, asked, [task.result() for task in tasks])
 
 
 async def _sample(ask: Ask, spec: JudgeSpec, member: Member, prompt: Prompt, index: int, alone: bool) -> Sample:
@@ -64,9 +63,9 @@ async def _sample(ask: Ask, spec: JudgeSpec, member: Member, prompt: Prompt, ind
             profile=member.profile,
             messages=messages,
             model=member.model,
-            sampling=spec.sampling_of(index),
-            schema=schema(spec.mode, spec.scale) if spec.use_schema == "auto" else None,
-            top_logprobs=weighing.TOP_LOGPROBS if spec.logprobs else 0,
+            sampling=spec.sampling_for(index),
+            schema=reply_schema(spec.mode, spec.scale) if spec.use_schema == "auto" else None,
+            top_logprobs=aggregation.TOP_LOGPROBS if spec.logprobs else 0,
             timeout_s=spec.timeout_s,
             max_retries=spec.max_retries,
             budget=spec.budget,
@@ -83,7 +82,8 @@ async def _sample(ask: Ask, spec: JudgeSpec, member: Member, prompt: Prompt, ind
             continue
         except AssayError as error:
             return Sample(member, prompt, index, tuple(replies), tuple(missed), error=error)
-        weight = weighing.weighted(reader(spec.mode, spec.scale), replies[-1], verdict) if spec.logprobs else None
+        reader = verdict_reader(spec.mode, spec.scale)
+        weight = aggregation.probability_weighted(reader, replies[-1], verdict) if spec.logprobs else None
         score = verdict.value if weight is None else weight
         if prompt.order == "rival_first":
             score = 1 - score
@@ -101,20 +101,20 @@ def _result(spec: JudgeSpec, rubric: Rubric, asked: Sequence[Prompt], samples: S
     empty = next((cell for cell, scores in cells.items() if not scores), None)
     if empty:
         return _failure([s for s in samples if (s.member.name, s.prompt.order) == empty], value)
-    means = {cell: weighing.mean(scores) for cell, scores in cells.items()}
+    means = {cell: aggregation.mean(scores) for cell, scores in cells.items()}
     low, high = spec.range if spec.normalize else (0, 1)
     by_member = {
-        member.name: weighing.normalized(weighing.mean([means[member.name, p.order] for p in asked]), low, high)
+        member.name: aggregation.normalized(aggregation.mean([means[member.name, p.order] for p in asked]), low, high)
         for member in spec.panel
     }
     scores = [score for scores in cells.values() for score in scores]
     parts = {f"profile.{name}": score for name, score in by_member.items()}
-    parts["spread"] = weighing.spread(scores) / (high - low)
+    parts["spread"] = aggregation.spread(scores) / (high - low)
     parts["samples_valid"] = float(len(scores))
     if spec.mode == "pairwise":
-        agreed = [weighing.agree(*(means[member.name, p.order] for p in asked)) for member in spec.panel]
-        parts["order_agreement"] = weighing.mean([float(each) for each in agreed])
-    score = weighing.panel_mean([(member.weight, by_member[member.name]) for member in spec.panel])
+        agreed = [aggregation.agree(*(means[member.name, p.order] for p in asked)) for member in spec.panel]
+        parts["order_agreement"] = aggregation.mean([float(each) for each in agreed])
+    score = aggregation.panel_mean([(member.weight, by_member[member.name]) for member in spec.panel])
     return Result(score=score, parts=parts, value=value)
 
 

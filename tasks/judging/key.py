@@ -1,15 +1,16 @@
 """What determines a judge's answer, for the cache: another model, rubric, scale or wording is another question."""
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
 
 from config.profiles import Profiles, UnknownProfile
-from tasks.errors import CannotJudge, InvalidRequest
+from tasks.errors import InvalidRequest
 from tasks.jobs.model import Result
-from tasks.judging.model import JudgeItem, JudgeSpec
-from tasks.judging.prompts import prompts
-from tasks.judging.rubrics import Rubric, RubricError
+from tasks.jobs.stage import Key
+from tasks.judging.model import JudgeSpec
+from tasks.judging.prompts import Question
 from tasks.judging.verdict import VERSION
 
 #: From a profile and a model (empty: its first) to what tells this endpoint and model from all others.
@@ -37,49 +38,60 @@ def resolver(profiles: Profiles) -> Resolve:
     return resolve
 
 
-def item_key(spec: JudgeSpec, rubric: Rubric, item: JudgeItem, resolve: Resolve = as_named) -> dict[str, Any]:
-    try:
-        asked: list[Any] = [[dict(each) for each in prompt.messages] for prompt in prompts(spec, rubric, item)]
-    except (CannotJudge, RubricError) as error:
-        asked = [f"cannot be asked: {error}"]  # it will fail, and failures are not stored
-    return {
-        "judges": [dict(resolve(each.profile, each.model)) | {"weight": each.weight} for each in spec.panel],
-        "rubric": {"name": rubric.name, "version": rubric.version, "hash": rubric.hash},
-        "mode": spec.mode,
-        "scale": list(spec.range),
-        "normalize": spec.normalize,
-        "messages": asked,
-        "sampling": [spec.sampling_of(index) for index in range(spec.samples)],
-        "use_schema": spec.use_schema,
-        "logprobs": spec.logprobs,
-        "reading": VERSION,
-    }
+class JudgeKeys:
+    """Cache keys of the items of one job. Everything but the messages is computed once per job."""
 
+    def __init__(self, spec: JudgeSpec, resolve: Resolve = as_named) -> None:
+        self._spec = spec
+        self._resolve = resolve
 
-def stored_key(
-    spec: JudgeSpec, rubric: Rubric, item: JudgeItem, result: Result, resolve: Resolve = as_named
-) -> dict[str, Any] | None:
-    """The key that the answer may be stored under: the question put to those who really answered it.
+    def key(self, question: Question) -> Key:
+        rubric = question.rubric
+        messages: list[Any] = [list(prompt.messages) for prompt in question.prompts]
+        if question.error:  # it will fail, and failures are not stored
+            messages = [f"cannot be asked: {question.error}"]
+        return {
+            **self._of_job,
+            "rubric": {"name": rubric.name, "version": rubric.version, "hash": rubric.hash},
+            "messages": messages,
+        }
 
-    None when it must not be stored: a failure, a mean of fewer samples than were asked for, or one judge's samples
-    answered partly by its fallback.
-    """
-    if result.error or not isinstance(result.value, dict):
-        return None
-    key = item_key(spec, rubric, item, resolve)
-    rows: Any = result.value["verdicts"]
-    per_member = len(rows) // len(spec.panel)
-    for at, member in enumerate(spec.panel):
-        own = rows[at * per_member : (at + 1) * per_member]
-        if any(row["verdict"] is None for row in own):
+    @cached_property
+    def _of_job(self) -> dict[str, Any]:
+        spec = self._spec
+        return {
+            "judges": [dict(self._resolve(each.profile, each.model)) | {"weight": each.weight} for each in spec.panel],
+            "mode": spec.mode,
+            "scale": list(spec.range),
+            "normalize": spec.normalize,
+            "sampling": [spec.sampling_for(index) for index in range(spec.samples)],
+            "use_schema": spec.use_schema,
+            "logprobs": spec.logprobs,
+            "reading": VERSION,
+        }
+
+    def stored(self, result: Result, key: Key) -> Key | None:
+        """Return the key that the answer is stored under: the question put to those who really answered it.
+
+        None when it must not be stored: a failure, a mean of fewer samples than were asked for, or one judge's samples
+        answered partly by its fallback.
+        """
+        if result.error or not isinstance(result.value, dict):
             return None
-        answered = {(row["answered_by"], row["model"]) for row in own if row["answered_by"] != member.profile}
-        if not answered:
-            continue
-        if len(answered) > 1 or any(row["answered_by"] == member.profile for row in own):
-            return None
-        try:
-            key["judges"][at] = dict(resolve(*answered.pop())) | {"weight": member.weight}
-        except InvalidRequest:  # it calls its model by another name than its profile does
-            return None
-    return key
+        judges = list(key["judges"])
+        rows: Any = result.value["verdicts"]
+        per_member = len(rows) // len(self._spec.panel)
+        for at, member in enumerate(self._spec.panel):
+            own = rows[at * per_member : (at + 1) * per_member]
+            if any(row["verdict"] is None for row in own):
+                return None
+            answered = {(row["answered_by"], row["model"]) for row in own if row["answered_by"] != member.profile}
+            if not answered:
+                continue
+            if len(answered) > 1 or any(row["answered_by"] == member.profile for row in own):
+                return None
+            try:
+                judges[at] = dict(self._resolve(*answered.pop())) | {"weight": member.weight}
+            except InvalidRequest:  # it calls its model by another name than its profile does
+                return None
+        return key if judges == key["judges"] else {**key, "judges": judges}

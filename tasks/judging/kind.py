@@ -1,24 +1,21 @@
 """Job kind `judge`: one stage on API workers."""
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Self, TypeVar
 
-from tasks.apis.call import Ask
-from tasks.errors import InvalidRequest
-from tasks.jobs.kinds import Work
-from tasks.jobs.model import ItemError, Result, Stage
-from tasks.judging.judge import judge_item
-from tasks.judging.key import Resolve, as_named, item_key, stored_key
+from tasks.jobs.kind import Installation, Kind
+from tasks.jobs.model import Result
+from tasks.jobs.stage import Stage, Work
+from tasks.judging.key import Resolve, as_named, resolver
 from tasks.judging.model import JudgeItem, JudgeSpec
 from tasks.judging.rubrics import Rubrics
+from tasks.judging.stage import JUDGE, JudgeStage
 
-#: Items of a batch, and a first guess of the seconds that a judge takes.
-BATCH, COST_S = 64, 2.0
+ItemT = TypeVar("ItemT")
 
 
-class Judge:
-    name = "judge"
+class Judge(Kind[JudgeSpec, JudgeItem]):
+    name = JUDGE
     spec_model = JudgeSpec
     item_model = JudgeItem
 
@@ -26,25 +23,27 @@ class Judge:
         self._rubrics = rubrics
         self._resolve = resolve
 
+    @classmethod
+    def create(cls, installation: Installation) -> Self:
+        return cls(Rubrics(installation.settings.rubrics_dir), resolver(installation.profiles))
+
     def check(self, spec: JudgeSpec) -> None:
-        """Whether this installation has what the job names. Raises InvalidRequest."""
+        """Raise InvalidRequest if this installation lacks the rubric or a profile."""
         self._rubrics.find_for(spec.rubric, spec.mode)
         for member in spec.panel:
             self._resolve(member.profile, member.model)
 
-    def stages(self, spec: JudgeSpec) -> Sequence[Stage]:
-        return [judge_stage(spec)]
+    def stages(self, spec: JudgeSpec) -> Sequence[Stage[JudgeItem]]:
+        return [self.stage(spec, lambda item: item)]
 
-    def key(self, spec: JudgeSpec, stage: str, item: JudgeItem) -> dict[str, Any] | None:  # noqa: ARG002  # one stage
-        try:
-            rubric = self._rubrics.find_for(spec.rubric, spec.mode)
-        except InvalidRequest:  # gone since the job was taken: its items fail one by one, none is stored
-            return None
-        return item_key(spec, rubric, item, self._resolve)
-
-    def stored_key(self, spec: JudgeSpec, stage: str, item: JudgeItem, result: Result) -> dict[str, Any] | None:  # noqa: ARG002  # one stage
-        """What a result may be stored under; None when it may not. See `key.py`."""
-        return stored_key(spec, self._rubrics.find_for(spec.rubric, spec.mode), item, result, self._resolve)
+    def stage(
+        self,
+        spec: JudgeSpec,
+        as_judge_item: Callable[[ItemT], JudgeItem],
+        join: Callable[[Work[ItemT], Result], Result] | None = None,
+    ) -> JudgeStage[ItemT]:
+        """Return the judge stage for items of any kind; see `JudgeStage`."""
+        return JudgeStage(spec, self._rubrics, self._resolve, as_judge_item, join)
 
     def labels(self, spec: JudgeSpec) -> Mapping[str, str]:
         return {
@@ -52,28 +51,3 @@ class Judge:
             "model": ",".join(dict.fromkeys(member.model for member in spec.panel if member.model)),
             "rubric": spec.rubric.partition("@")[0],
         }
-
-    def batch_key(self, spec: JudgeSpec) -> str:
-        return hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
-
-    def advance(self, spec: JudgeSpec, stage: str, work: Work[JudgeItem], result: Result) -> Result:  # noqa: ARG002  # one stage
-        return result
-
-    async def run_one(self, ask: Ask, spec: JudgeSpec, work: Work[JudgeItem]) -> Result:
-        try:
-            rubric = self._rubrics.find_for(spec.rubric, spec.mode)
-        except InvalidRequest as error:
-            return Result(error=ItemError("rubric_missing", str(error)))
-        return await judge_item(ask, spec, rubric, work.item)
-
-
-def judge_stage(spec: JudgeSpec) -> Stage:
-    """Where judging is done, by this kind or as part of another. Its batch may take as long as every try of every
-    question; waits between tries and for a turn are bounded elsewhere."""
-    timeout_s = 2 * spec.timeout_s * (spec.max_retries + 1) * (spec.re_asks + 1)
-    calls = len(spec.panel) * spec.samples * (2 if spec.mode == "pairwise" else 1)
-    most_out = max(1, spec.concurrency // calls) if spec.concurrency else 0
-    return Stage(
-        "judge", "api", asks=True, rekeys=True, batch_items=BATCH, cost_s=COST_S, timeout_s=timeout_s,
-        answers=Judge.name, most_out=most_out,
-    )  # fmt: skip

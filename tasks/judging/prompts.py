@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tasks.errors import NoVerdict, ReplyCut, ReplyFiltered, ReplyRefused
+from tasks.errors import CannotJudge, NoVerdict, ReplyCut, ReplyFiltered, ReplyRefused
 from tasks.judging.fence import Fence
-from tasks.judging.model import JudgeItem, JudgeSpec, Mode, require_fitting
-from tasks.judging.rubrics import Rubric
+from tasks.judging.model import JudgeItem, JudgeSpec, Mode, require_mode_fields
+from tasks.judging.rubrics import Rubric, RubricError
 from tasks.scoring.messages import conversation
 
 #: Which response of a pair stands first.
@@ -40,6 +40,22 @@ class Prompt:
     messages: Messages
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One item as its judges are asked: the rubric and the rendered prompts, or why it cannot be asked."""
+
+    rubric: Rubric
+    prompts: tuple[Prompt, ...] = ()
+    error: CannotJudge | RubricError | None = None
+
+    @classmethod
+    def of(cls, spec: JudgeSpec, rubric: Rubric, item: JudgeItem) -> "Question":
+        try:
+            return cls(rubric, prompts(spec, rubric, item))
+        except (CannotJudge, RubricError) as error:
+            return cls(rubric, error=error)
+
+
 def orders(mode: Mode) -> tuple[Order, ...]:
     """A pair is asked both ways round: judges prefer a place."""
     return ("response_first", "rival_first") if mode == "pairwise" else ("response_first",)
@@ -48,7 +64,7 @@ def orders(mode: Mode) -> tuple[Order, ...]:
 def prompts(spec: JudgeSpec, rubric: Rubric, item: JudgeItem) -> tuple[Prompt, ...]:
     """One for each order. Raises CannotJudge for an item that the mode cannot take, RubricError for one that the
     rubric cannot."""
-    require_fitting(spec, item)
+    require_mode_fields(spec, item)
     return tuple(Prompt(order, _messages(spec, rubric, item, order)) for order in orders(spec.mode))
 
 

@@ -1,7 +1,7 @@
-"""Rubrics: what a judge is to look at, as Jinja templates in a folder. `name.j2` is the rubric `name`.
+"""Rubrics: the criteria of a judge, as sandboxed Jinja templates in a folder. `name.j2` is the rubric `name`.
 
-A template opens with a comment that has its version and the modes it is for. It writes criteria and nothing else: the
-texts under judgement are laid out, fenced, by `prompts.py`, so that no author can forget it.
+A template opens with a comment that holds its version and its modes. It renders criteria only: `prompts.py` adds the
+texts under judgement and fences them, so that no author of a rubric can forget the fence.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from tasks.judging.model import Mode
 
 BUILT_IN = Path(__file__).parent / "rubrics"
 MODES = cast(tuple[Mode, ...], get_args(Mode))
-#: What a template may use.
+#: Variables that a template may use.
 VARIABLES = ("mode", "low", "high", "has_prompt", "has_reference", "metadata")
 
 _NAME = re.compile(r"[a-z0-9_-]{1,60}")
@@ -34,7 +34,7 @@ _ENVIRONMENT = ImmutableSandboxedEnvironment(
 
 
 class RubricError(Exception):
-    """A rubric's template cannot be used."""
+    """The template of a rubric is invalid, or cannot be rendered for an item: correct the rubric's file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Rubric:
     name: str
     version: str
     hash: str
-    """Of the template's text: an edit without a new version is another rubric to the cache all the same."""
+    """Hash of the template's text, part of the cache key: an edit without a new version still misses the cache."""
     modes: tuple[Mode, ...]
     template: Template = field(repr=False, compare=False)
 
@@ -51,8 +51,8 @@ class Rubric:
         return f"{self.name}@{self.version}"
 
     def render(self, fence: Fence, metadata: Mapping[str, Any], **values: object) -> str:
-        """The criteria. Raises RubricError when the template wants what this item does not have."""
-        shown = {name: _Fenced(fence, name, value) for name, value in metadata.items()}
+        """Render the criteria. Raises RubricError when the template needs metadata that this item lacks."""
+        shown = {name: _FencedValue(fence, name, value) for name, value in metadata.items()}
         try:
             text = self.template.render(**values, metadata=shown).strip()
         except (TemplateError, TypeError, ValueError, ArithmeticError) as error:
@@ -61,12 +61,12 @@ class Rubric:
         for each in shown.values():
             rest = rest.replace(str(each), "")
         if fence.code in rest.lower():
-            raise RubricError(f"rubric {self.label}: use metadata as it is: a filter broke its fence")
+            raise RubricError(f"rubric {self.label}: a filter broke the fence of metadata: use metadata unfiltered")
         return text
 
 
-class _Fenced:
-    """A value of an item's metadata: it can be tested and written, and is fenced wherever it is written."""
+class _FencedValue:
+    """A value of an item's metadata for templates: its truth can be tested, and its text is always fenced."""
 
     def __init__(self, fence: Fence, name: str, value: object) -> None:
         self._value = value
@@ -80,7 +80,7 @@ class _Fenced:
 
 
 class Rubrics:
-    """The rubrics of this installation: ours, and those of a folder, which come first."""
+    """The rubrics of this installation: Assay's own and the files of a folder; the folder takes precedence."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folders = [*([folder] if folder else []), BUILT_IN]
@@ -89,49 +89,52 @@ class Rubrics:
         return sorted({path.stem for folder in self._folders for path in folder.glob("*.j2")})
 
     def find(self, label: str) -> Rubric:
-        """The rubric `name` or `name@version`. Raises InvalidRequest for one that is not there or cannot be used."""
+        """Return the rubric `name` or `name@version`. Raises InvalidRequest when it is missing or invalid."""
         name, _, version = label.partition("@")
         path = next((path for folder in self._folders if (path := folder / f"{name}.j2").is_file()), None)
         if path is None or not _NAME.fullmatch(name):
             known = ", ".join(self.names())
-            raise InvalidRequest(f"spec.rubric: there is no rubric {name!r}; rubrics are {known}", field="spec.rubric")
+            raise InvalidRequest(f"spec.rubric: unknown rubric {name!r}: use {known}", field="spec.rubric")
         try:
             stat = path.stat()
             rubric = _load(path, stat.st_mtime_ns, stat.st_size)
         except (RubricError, OSError, UnicodeDecodeError) as error:
-            raise InvalidRequest(f"spec.rubric: {path.name} cannot be used: {error}", field="spec.rubric") from error
+            raise InvalidRequest(f"spec.rubric: {path.name} is invalid: {error}", field="spec.rubric") from error
         if version and version != rubric.version:
             raise InvalidRequest(
-                f"spec.rubric: {name!r} is here in version {rubric.version}: ask for {rubric.label!r}",
+                f"spec.rubric: the server has {name!r} in version {rubric.version}: ask for {rubric.label!r}",
                 field="spec.rubric",
             )
         return rubric
 
     def find_for(self, label: str, mode: Mode) -> Rubric:
-        """The same, and it must be meant for this mode."""
+        """Return the rubric like `find`. Raises InvalidRequest also when the rubric does not support the mode."""
         rubric = self.find(label)
         if mode not in rubric.modes:
             modes = ", ".join(rubric.modes)
-            raise InvalidRequest(f"spec.rubric: {rubric.name!r} is for {modes}, not for {mode}", field="spec.rubric")
+            raise InvalidRequest(
+                f"spec.rubric: {rubric.name!r} supports {modes}, not {mode}: choose another rubric or mode",
+                field="spec.rubric",
+            )
         return rubric
 
 
 @lru_cache(maxsize=256)
-def _load(path: Path, changed_ns: int, size: int) -> Rubric:  # noqa: ARG001  # a changed file is read anew
+def _load(path: Path, changed_ns: int, size: int) -> Rubric:  # noqa: ARG001  # a changed file misses the cache
     text = path.read_text(encoding="utf-8")
     if not (header := _HEADER.match(text)):
-        raise RubricError("its first line must be a comment such as {# version: 1; modes: scale, reference #}")
+        raise RubricError("the first line must be a comment like {# version: 1; modes: scale, reference #}")
     modes = tuple(each.strip() for each in (header["modes"] or ", ".join(MODES)).split(","))
     if unknown := set(modes) - set(MODES):
-        raise RubricError(f"there is no mode {sorted(unknown)[0]!r}; modes are {', '.join(MODES)}")
+        raise RubricError(f"unknown mode {sorted(unknown)[0]!r}: use {', '.join(MODES)}")
     try:
         tree = _ENVIRONMENT.parse(text)
         template = _ENVIRONMENT.from_string(text)
     except TemplateError as error:
         raise RubricError(str(error)) from error
     if unknown := meta.find_undeclared_variables(tree) - set(VARIABLES) - set(_ENVIRONMENT.globals):
-        raise RubricError(f"there is no variable {sorted(unknown)[0]!r}; a rubric may use {', '.join(VARIABLES)}")
+        raise RubricError(f"unknown variable {sorted(unknown)[0]!r}: a rubric may use {', '.join(VARIABLES)}")
     if list(meta.find_referenced_templates(tree)):
-        raise RubricError("it includes another file, whose changes nobody would see: a rubric is one file")
+        raise RubricError("includes are not allowed, as changes of the included file would go unnoticed: use one file")
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return Rubric(path.stem, header["version"], digest, cast(tuple[Mode, ...], modes), template)

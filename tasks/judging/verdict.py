@@ -1,10 +1,10 @@
-"""From a judge's reply to its verdict, or to the reason why there is none. A verdict is never guessed.
+"""Parser of judge replies: returns the verdict, or raises an error with the reason. A verdict is never guessed.
 
-The ladder, first to last, the last find of a rung counting:
-1. a JSON object with a verdict in it, or a verdict that is called or marked so (`Score: 8`, `[[8]]`, `Winner: A`);
-2. one given in a sentence ("I'd give it an 8/10", "Response A is better");
-3. one that is all the last line holds.
-Thinking, and what the judge quotes, are no part of it (see `speech.py`).
+Three forms are tried in this order; the first form with a match decides, and its last match in the reply counts:
+1. a JSON object with a verdict, or a verdict with a label or a marker (`Score: 8`, `[[8]]`, `Winner: A`);
+2. a verdict in a sentence ("I'd give it an 8/10", "Response A is better");
+3. a verdict that stands alone on the last line.
+Thinking and quotations are removed beforehand (see `reply_text.py`).
 """
 
 import re
@@ -12,19 +12,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tasks.apis.call import ApiReply
 from tasks.errors import ReplyCut, ReplyFiltered, ReplyRefused, VerdictMissing
-from tasks.judging.marks import Marks
+from tasks.judging.json_verdicts import objects, values_of
 from tasks.judging.model import JudgeSpec, Mode
-from tasks.judging.objects import objects, values_of
-from tasks.judging.speech import Mark, own_words
-from tasks.judging.words import PAIRWISE, PASS_FAIL, Words
+from tasks.judging.numeric_verdicts import NumberReader
+from tasks.judging.reply_text import FoundVerdict, answer_text
+from tasks.judging.word_verdicts import PAIRWISE, PASS_FAIL, WordReader
+from tasks.providers.call import ApiReply
 
-#: Changes when the same reply would give another verdict: part of the cache key.
+#: Version of this parser, part of the cache key: raise it when the same reply would give another verdict.
 VERSION = 2
-#: Whole numbers of a scale that are listed in a schema one by one, which more endpoints obey than bounds.
+#: Largest scale, in whole numbers, that a schema lists as an enum: more endpoints obey an enum than bounds.
 MOST_LISTED = 101
-#: Characters of a reply that an error shows.
+#: Characters of a reply shown in an error.
 SHOWN = 200
 
 _RATIONALES = frozenset(
@@ -54,16 +54,16 @@ _REFUSALS = re.compile(
 @dataclass(frozen=True, slots=True)
 class Verdict:
     value: float
-    """On the scale; 1 or 0 for pass or fail; for a pair how much the first one shown is preferred: 1, 0.5 or 0."""
+    """On the scale; 1 or 0 for pass or fail; for a pair the preference for the response shown first: 1, 0.5 or 0."""
     rationale: str
     start: int
-    """Where it stands in the reply."""
+    """Offset of the verdict in the reply."""
     end: int
 
 
-def schema(mode: Mode, scale: tuple[float, float]) -> dict[str, Any]:
-    """What a reply must look like, for endpoints that can hold a model to it. The reasons come first, so that they
-    are reasons."""
+def reply_schema(mode: Mode, scale: tuple[float, float]) -> dict[str, Any]:
+    """Return the JSON schema of a reply, for endpoints with structured output. The rationale comes first, so that the
+    model reasons before it decides."""
     name, allowed = {
         "pass_fail": ("verdict", {"type": "string", "enum": ["pass", "fail"]}),
         "pairwise": ("winner", {"type": "string", "enum": ["A", "B", "tie"]}),
@@ -77,7 +77,7 @@ def schema(mode: Mode, scale: tuple[float, float]) -> dict[str, Any]:
 
 
 def read_reply(spec: JudgeSpec, reply: ApiReply) -> Verdict:
-    """Raises ReplyFiltered, ReplyRefused, ReplyCut or VerdictMissing."""
+    """Parse the verdict of a reply. Raises ReplyFiltered, ReplyRefused, ReplyCut or VerdictMissing."""
     if reply.finish_reason == "content_filter":
         raise ReplyFiltered
     if reply.refusal:
@@ -88,48 +88,51 @@ def read_reply(spec: JudgeSpec, reply: ApiReply) -> Verdict:
 
 
 def read_text(mode: Mode, scale: tuple[float, float], text: str) -> Verdict:
-    """The verdict of a complete reply."""
-    said, begins = own_words(text)
-    for rung in _rungs(reader(mode, scale), said):
-        if rung:
-            last = max(rung, key=lambda verdict: verdict.start)
-            return replace(last, start=last.start + begins, end=last.end + begins)
+    """Parse the verdict of a complete reply. Raises VerdictMissing or ReplyRefused."""
+    answer, offset = answer_text(text)
+    for verdicts in _verdicts_by_form(verdict_reader(mode, scale), answer):
+        if verdicts:
+            last = max(verdicts, key=lambda verdict: verdict.start)
+            return replace(last, start=last.start + offset, end=last.end + offset)
     shown = text.strip()[-SHOWN:]
-    if not said.strip() and text.strip():
-        raise VerdictMissing(f"The judge's reply has thinking in it, or quotes, and nothing else; it ends: {shown}")
-    if _REFUSALS.search(said.strip()[: 2 * SHOWN]):
+    if not answer.strip() and text.strip():
+        raise VerdictMissing(f"The judge's reply contains only thinking or quotations; it ends: {shown}")
+    if _REFUSALS.search(answer.strip()[: 2 * SHOWN]):
         raise ReplyRefused(f"The judge refused: {text.strip()[:SHOWN]}")
     raise VerdictMissing(
-        f"No verdict could be read in the judge's reply; it ends: {shown}" if shown else "The judge's reply is empty."
+        f"No verdict could be parsed from the judge's reply; it ends: {shown}"
+        if shown
+        else "The judge's reply is empty."
     )
 
 
-def reader(mode: Mode, scale: tuple[float, float]) -> Marks | Words:
-    return PASS_FAIL if mode == "pass_fail" else PAIRWISE if mode == "pairwise" else Marks(*scale)
+def verdict_reader(mode: Mode, scale: tuple[float, float]) -> NumberReader | WordReader:
+    return PASS_FAIL if mode == "pass_fail" else PAIRWISE if mode == "pairwise" else NumberReader(*scale)
 
 
-def _rungs(read: Marks | Words, said: str) -> Iterator[list[Verdict]]:
-    found: list[Verdict] = []
-    rest = said
-    for each, start, end in objects(said):
-        value = read.in_object(each)
-        reasons = values_of(each, _RATIONALES)
+def _verdicts_by_form(reader: NumberReader | WordReader, answer: str) -> Iterator[list[Verdict]]:
+    """Yield the verdicts of each form, from the most explicit form to the least."""
+    in_objects: list[Verdict] = []
+    rest = answer
+    for found, start, end in objects(answer):
+        value = reader.in_object(found)
+        reasons = values_of(found, _RATIONALES)
         if value is not None:
-            place = _place(said, start, end)
-            found.append(Verdict(value, str(reasons[0]) if reasons else said.strip(), *place))
-        rest = rest[:start] + " " * (end - start) + rest[end:]  # what its texts quote is no verdict
-    yield found + _verdicts(read.explicit(rest, beside_object=bool(found)), said)
-    yield _verdicts(read.told(rest), said)
-    yield _verdicts(read.alone(rest), said)
+            span = _value_span(answer, start, end)
+            in_objects.append(Verdict(value, str(reasons[0]) if reasons else answer.strip(), *span))
+        rest = rest[:start] + " " * (end - start) + rest[end:]  # a verdict quoted in the object's texts does not count
+    yield in_objects + _verdicts(reader.labelled(rest, beside_object=bool(in_objects)), answer)
+    yield _verdicts(reader.in_sentences(rest), answer)
+    yield _verdicts(reader.alone_on_last_line(rest), answer)
 
 
-def _verdicts(marks: Sequence[Mark], said: str) -> list[Verdict]:
-    return [Verdict(mark.value, said.strip(), mark.start, mark.end) for mark in marks]
+def _verdicts(found: Sequence[FoundVerdict], answer: str) -> list[Verdict]:
+    return [Verdict(verdict.value, answer.strip(), verdict.start, verdict.end) for verdict in found]
 
 
-def _place(said: str, start: int, end: int) -> tuple[int, int]:
-    """Of the value in a JSON object; of the object's beginning when it lies deeper or under another name."""
-    found = list(_VALUE.finditer(said, start, end))
+def _value_span(answer: str, start: int, end: int) -> tuple[int, int]:
+    """Return the span of the value in a JSON object; the object's start when the value is nested or named otherwise."""
+    found = list(_VALUE.finditer(answer, start, end))
     return found[-1].span("value") if found else (start, start)
 
 

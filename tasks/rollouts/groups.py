@@ -10,11 +10,11 @@ from typing import Any
 from tasks.errors import AssayError
 from tasks.inference.engine import Generated, ModelRef
 from tasks.inference.model import InferenceSpec
-from tasks.jobs.kinds import Work
 from tasks.jobs.model import Bundle, ItemError, Result
+from tasks.jobs.stage import Work
 from tasks.rollouts.model import RolloutItem
 from tasks.rollouts.versions import number_of
-from tasks.scoring.model import ScoreItem
+from tasks.scoring.model import ScoreItem, ScoreSpec
 
 Group = Mapping[str, Any]
 
@@ -41,15 +41,27 @@ def generated(
         for each in good
     ]
     value: Any = {
-        "prompt_ids": list(good[0].prompt_ids), "samples": samples, "rows": [{} for _ in samples],
+        "prompt_ids": list(good[0].prompt_ids),
+        "samples": samples,
+        "rows": [{} for _ in samples],
         "seconds": round(seconds, 4),
-    }  # fmt: skip
+    }
     return Result(value=value)
 
 
-def works_of(work: Work[RolloutItem], stage: str, first: str) -> list[tuple[int, Work[ScoreItem]]]:
-    """The samples of a group that a stage of its reward is to look at, as items of a score job, with their places."""
-    group = (work.carry or {})["value"]
+def group_of(work: Work[RolloutItem]) -> Group:
+    """Return the group as the stage before left it."""
+    group: Group = (work.carry or {})["value"]
+    return group
+
+
+def samples_of(
+    group: Group, work: Work[RolloutItem], stage: str, first: str, spec: ScoreSpec
+) -> list[tuple[int, Work[ScoreItem]]]:
+    """Return the samples that a reward stage has to look at, as items of a score job, with their places in the group.
+
+    A sample whose row names no next stage yet begins with `first`.
+    """
     item = work.item
     found = []
     for place, (sample, row) in enumerate(zip(group["samples"], group["rows"], strict=True)):
@@ -63,7 +75,7 @@ def works_of(work: Work[RolloutItem], stage: str, first: str) -> list[tuple[int,
             response_tokens=len(sample["token_ids"]),
             metadata=item.metadata,
         )
-        found.append((place, Work(place, scored, row or None, work.attempts)))
+        found.append((place, Work(place, scored, row or None, work.attempts, spec)))
     return found
 
 

@@ -112,9 +112,14 @@ class RolloutSpec(BaseModel):
             update={"seed": (self.seed * 1_000_003 + self.sampling.seed + index) % 2**63}
         )
         return InferenceSpec(
-            backend=self.backend, model=self.model, system=self.system, chat=self.chat, sampling=sampling,
-            logprobs=True, timeout_s=self.generation_timeout,
-        )  # fmt: skip
+            backend=self.backend,
+            model=self.model,
+            system=self.system,
+            chat=self.chat,
+            sampling=sampling,
+            logprobs=True,
+            timeout_s=self.generation_timeout,
+        )
 
     def bounds(self) -> dict[str, Any]:
         """The same as the scripts read it."""

@@ -9,16 +9,16 @@ from uuid import uuid4
 
 from config import keys
 from config.queues import Priority
+from tasks import lua
 from tasks.app import AssayCelery
 from tasks.errors import Conflict, InvalidRequest, StorageUnavailable, UnknownJob
 from tasks.jobs.core import JobCore
-from tasks.jobs.ledger import prelude
 from tasks.jobs.model import JobHead
-from tasks.jobs.storage import NewFile, weights_path
+from tasks.jobs.state.storage import NewFile, weights_path
 from tasks.rollouts.kind import Rollout
 from tasks.rollouts.metrics import Counts, Figures, batch_figures, statistics
 from tasks.rollouts.model import RolloutSpec
-from tasks.rollouts.queue import SCRIPTS, Batch, SampleQueue, Wish
+from tasks.rollouts.sample_queue import SCRIPTS, Batch, SampleQueue, Wish
 from tasks.rollouts.task import send_word
 from tasks.rollouts.versions import SyncStatus, Versions
 
@@ -44,16 +44,20 @@ class Rollouts:
         self._state = core.state
         self.versions = Versions(core.state)
         self.queue = SampleQueue(core.state, core.values())
-        before = prelude()
         self._open, self._hold, self._renew = (
-            core.state.register_script(before + (SCRIPTS / f"{name}.lua").read_text())
-            for name in ("open", "hold", "renew")
+            core.state.register_script(lua.load(SCRIPTS / f"{name}.lua")) for name in ("open", "hold", "renew")
         )
 
     def create(
-        self, spec: RolloutSpec, prompts: Iterable[bytes], metadata: dict[str, Any], priority: Priority = "normal",
-        key: str | None = None, token: str = "", slots: int | None = None,
-    ) -> str:  # fmt: skip
+        self,
+        spec: RolloutSpec,
+        prompts: Iterable[bytes],
+        metadata: dict[str, Any],
+        priority: Priority = "normal",
+        key: str | None = None,
+        token: str = "",
+        slots: int | None = None,
+    ) -> str:
         """The id of a new rollout, or of the one that this key made before. Prompts are lines of JSON."""
         lines = iter(prompts)
         first = next(lines, None)
@@ -62,11 +66,15 @@ class Rollouts:
         if not spec.generates and first is not None:
             raise InvalidRequest("prompts: there is no `model` to generate from them.", field="prompts")
         head = JobHead(
-            kind=Rollout.name, spec=spec.model_dump(mode="json", exclude_none=True, exclude={"rollout"}),
-            priority=priority, cache="off", metadata=metadata, slots=slots,
-        )  # fmt: skip
+            kind=Rollout.name,
+            spec=spec.model_dump(mode="json", exclude_none=True, exclude={"rollout"}),
+            priority=priority,
+            cache="off",
+            metadata=metadata,
+            slots=slots,
+        )
         given = chain([first], lines) if first is not None else ()
-        rollout = self._core.door.loop(head, given, spec.seed if spec.shuffle else None, KEPT_ITEMS, key, token)
+        rollout = self._core.submitter.loop(head, given, spec.seed if spec.shuffle else None, KEPT_ITEMS, key, token)
         if spec.generates:
             kind = cast(Rollout, self._core.kinds[Rollout.name])
             model = kind.model(spec.model_copy(update={"rollout": rollout})) if spec.model else None

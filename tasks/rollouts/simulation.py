@@ -14,12 +14,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tasks.jobs.kinds import Context, Feed, Work
-from tasks.jobs.model import Result, Stage
-from tasks.jobs.patience import patiently
+from tasks.jobs.execution.retry_redis import retry_redis
+from tasks.jobs.model import Result
+from tasks.jobs.stage import Context, Feed, Work
 from tasks.rollouts.versions import Version, Versions
 
-REWARD = "reward"
 #: Seconds between two looks at whether there is a new version, or the work is still wanted.
 LOOK_S = 0.01
 
@@ -34,19 +33,14 @@ class Simulation(BaseModel):
     tokens: int = Field(4, ge=1, le=100_000, description="Tokens of a sample.")
 
 
-def stages(spec: Simulation) -> list[Stage]:
-    if not spec.reward_s:
-        return []
-    return [Stage(REWARD, "api", asks=True, batch_items=64, cost_s=spec.reward_s, timeout_s=600.0)]
-
-
 def reward_seconds(spec: Simulation, index: int) -> float:
     if not spec.tail:
         return spec.reward_s
     return spec.reward_s * random.Random(index).lognormvariate(-(spec.tail**2) / 2, spec.tail)
 
 
-def stream(context: Context, feed: Feed[Any], first: Sequence[Work[Any]], versions: Versions) -> None:
+def generate(context: Context, feed: Feed[Any], first: Sequence[Work[Any]], versions: Versions) -> None:
+    """Stand for an engine: `first` are the prompts that were taken from the feed already."""
     rollout, spec = first[0].spec.rollout, first[0].spec.simulated
     running: list[tuple[float, int, Work[Any], Version]] = []
     order, version, looked_at = count(), Version(rollout), float("-inf")
@@ -55,8 +49,8 @@ def stream(context: Context, feed: Feed[Any], first: Sequence[Work[Any]], versio
         now = time.monotonic()
         if now - looked_at > LOOK_S:
             looked_at = now
-            if patiently(lambda: versions.serial(rollout)) != version.serial:
-                version = patiently(lambda: versions.current(rollout))
+            if retry_redis(lambda: versions.serial(rollout)) != version.serial:
+                version = retry_redis(lambda: versions.current(rollout))
         for work in given or feed.more(spec.at_once - len(running)):
             heapq.heappush(running, (time.monotonic() + spec.generate_s, next(order), work, version))
         given = []
@@ -74,9 +68,12 @@ def _generated(work: Work[Any], began: Version, ended: Version) -> Result:
     early = tokens // 2 if goes_on else tokens
     versions = [[began.number, early], [ended.number, tokens - early]] if goes_on else [[began.number, tokens]]
     sample: Any = {
-        "text": json.dumps(work.item.prompt), "finish": "stop", "token_ids": list(range(tokens)),
-        "logprobs": [-0.5] * tokens, "versions": versions,
-    }  # fmt: skip
+        "text": json.dumps(work.item.prompt),
+        "finish": "stop",
+        "token_ids": list(range(tokens)),
+        "logprobs": [-0.5] * tokens,
+        "versions": versions,
+    }
     samples = [sample] * work.spec.sampling.n
     value: Any = {"prompt_ids": [], "samples": samples, "rows": [{}] * len(samples), "seconds": 0.0}
     return Result(value=value)

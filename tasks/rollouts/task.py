@@ -4,8 +4,9 @@ from celery import shared_task
 
 from tasks.app import AssayCelery, AssayTask
 from tasks.errors import AssayError, BrokerUnavailable
-from tasks.rollouts.following import Follower, log
+from tasks.inference.engine import ENGINE
 from tasks.rollouts.versions import Versions
+from tasks.rollouts.weight_sync import WeightFollower, log
 
 TASK = "assay.follow"
 
@@ -14,11 +15,11 @@ TASK = "assay.follow"
 def follow(self: AssayTask, /, rollout: str) -> None:
     runtime = self.runtime
     versions = Versions(runtime.state)
-    model, engine = versions.status(rollout).model, runtime.engine
+    model, engine = versions.status(rollout).model, runtime.find(ENGINE)
     if model is None or engine is None:  # the rollout is over
         return
     try:
-        Follower(versions, rollout, runtime.worker, engine, model).renew()
+        WeightFollower(versions, rollout, runtime.worker, engine, model).renew()
     except AssayError as error:  # told where it is waited for: in the versions' status
         log.warning("%s", error)
 

@@ -13,9 +13,12 @@ from typing import Any, Literal
 from redis import Redis
 
 from config import keys
+from tasks import lua
 from tasks.errors import Conflict, InvalidRequest
 from tasks.inference.engine import ModelRef
-from tasks.jobs.ledger import prelude
+
+_SCRIPTS = Path(__file__).with_name("scripts")
+_NAMES = ("open_sync", "announce_weights", "read_sync", "report_device", "sweep_weights")
 
 SyncState = Literal["synced", "syncing", "rolled_back"]
 DeviceState = Literal["following", "awaited", "left"]
@@ -95,22 +98,27 @@ class SyncStatus:
 class Versions:
     def __init__(self, state: Redis) -> None:
         self._state = state
-        script = Path(__file__).with_name("scripts") / "versions.lua"
-        self._script = state.register_script(prelude() + script.read_text())
+        self._scripts = {name: state.register_script(lua.load(_SCRIPTS / f"{name}.lua")) for name in _NAMES}
 
     def open(self, rollout: str, model: ModelRef | None, config: SyncConfig = _DEFAULTS, number: int = 0) -> None:
         """A new rollout: this model as it is counts as this version. Safe to repeat."""
-        self._run(rollout, "open", json.dumps(asdict(model)) if model else "", *_seconds(config), number)
+        self._run("open_sync", rollout, json.dumps(asdict(model)) if model else "", *_seconds(config), number)
 
     def announce(
-        self, rollout: str, number: int, uri: str, sha256: str, devices: Sequence[str],
-        config: SyncConfig | None = None, owned: bool = False,
-    ) -> Version:  # fmt: skip
+        self,
+        rollout: str,
+        number: int,
+        uri: str,
+        sha256: str,
+        devices: Sequence[str],
+        config: SyncConfig | None = None,
+        owned: bool = False,
+    ) -> Version:
         """New weights for these devices. `owned`: the files are ours, and go when no version needs them any more.
         Saying the same again changes nothing. Raises Conflict when this version, or a later one, was announced."""
         config = config or self.status(rollout).config
         said, found, entries = self._run(
-            rollout, "announce", number, uri, sha256, "1" if owned else "", *_seconds(config), *devices
+            "announce_weights", rollout, number, uri, sha256, "1" if owned else "", *_seconds(config), *devices
         )
         status = _status(rollout, found, entries)
         if said == "stale":
@@ -128,18 +136,18 @@ class Versions:
 
     def hear(self, rollout: str, device: str, version: Version) -> bool:
         """The device is at it. Whether this version is still wanted."""
-        return self._tell(rollout, "hear", device, version)
+        return self._report(rollout, device, version, "loading")
 
     def confirm(self, rollout: str, device: str, version: Version, latency_s: float) -> bool:
         """The device holds it. Whether this version is still wanted."""
-        return self._tell(rollout, "confirm", device, version, f"{latency_s:.6f}")
+        return self._report(rollout, device, version, "holds", f"{latency_s:.6f}")
 
     def fail(self, rollout: str, device: str, version: Version, reason: str) -> bool:
         """The device cannot hold it, and leaves. Whether this version was still wanted."""
-        return self._tell(rollout, "fail", device, version, reason[:500])
+        return self._report(rollout, device, version, "failed", reason[:500])
 
     def status(self, rollout: str) -> SyncStatus:
-        _, found, entries = self._run(rollout, "look")
+        _, found, entries = self._run("read_sync", rollout)
         return _status(rollout, found, entries)
 
     def left(self, rollout: str) -> set[str]:
@@ -148,18 +156,17 @@ class Versions:
 
     def sweep(self, rollout: str) -> list[str]:
         """URIs of our own files that no version names any more. Each is given once."""
-        _, uris = self._script(args=[rollout, "sweep"])
-        return [str(uri) for uri in uris]
+        return [str(uri) for uri in self._scripts["sweep_weights"](args=[rollout])]
 
     def forget(self, rollout: str) -> None:
         self._state.delete(keys.rollout_versions(rollout), keys.rollout_devices(rollout), keys.rollout_left(rollout))
 
-    def _tell(self, rollout: str, action: str, device: str, version: Version, *more: str) -> bool:
-        said, _, _ = self._run(rollout, action, device, version.serial, *more)
+    def _report(self, rollout: str, device: str, version: Version, report: str, detail: str = "") -> bool:
+        said, _, _ = self._run("report_device", rollout, device, version.serial, report, detail)
         return said != "passed"
 
-    def _run(self, *arguments: Any) -> tuple[str, dict[str, str], dict[str, str]]:
-        said, found, entries = self._script(args=list(arguments))
+    def _run(self, script: str, *arguments: Any) -> tuple[str, dict[str, str], dict[str, str]]:
+        said, found, entries = self._scripts[script](args=list(arguments))
         return said, _pairs(found), _pairs(entries)
 
 

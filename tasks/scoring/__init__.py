@@ -1,1 +1,1 @@
-"""Job kind `score`: rules that give a response a number. docs/scoring.md lists them."""
+"""Job kind `score`: scorers that assign a number to a response. docs/scoring.md lists them."""

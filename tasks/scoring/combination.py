@@ -1,4 +1,4 @@
-"""From several scorers to one score: parts by name, weights, gates. What one of them cannot judge has failed."""
+"""Combination of several scorers to a score: parts by name, weights, gates. A scorer that fails, fails the item."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,30 +9,30 @@ from typing import Any, Protocol
 from tasks.errors import CannotJudge
 from tasks.jobs.model import ItemError, Result
 from tasks.scoring import registry
-from tasks.scoring.messages import transcript
+from tasks.scoring.extraction import extract_text
+from tasks.scoring.messages import prompt_text
 from tasks.scoring.model import ScoreItem, ScorerChoice, ScoreSpec
-from tasks.scoring.reading import read
 from tasks.scoring.scorer import Options, Sample, Scorer
 
 
-class Judge(Protocol):
-    """Where an isolated scorer runs."""
+class IsolatedRunner(Protocol):
+    """Runs an isolated scorer outside this process."""
 
-    def judge(self, scorer: Scorer[Any], options: Options, sample: Sample) -> float: ...
+    def score(self, scorer: Scorer[Any], options: Options, sample: Sample) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedScorer:
     choice: ScorerChoice
     scorer: Scorer[Any]
     options: Options
 
 
-def prepare(spec: ScoreSpec) -> tuple[Prepared, ...]:
-    """The scorers with their options read, once for many items."""
+def prepare_scorers(spec: ScoreSpec) -> tuple[PreparedScorer, ...]:
+    """Parse the options of the spec's rule scorers, once for many items."""
     found = [(choice, registry.find(choice.name)) for choice in spec.scorers]
     return tuple(
-        Prepared(choice, each, each.options.model_validate(choice.options))
+        PreparedScorer(choice, each, each.options.model_validate(choice.options))
         for choice, each in found
         if isinstance(each, Scorer)
     )
@@ -40,44 +40,47 @@ def prepare(spec: ScoreSpec) -> tuple[Prepared, ...]:
 
 def score_item(
     spec: ScoreSpec,
-    prepared: Sequence[Prepared],
+    prepared: Sequence[PreparedScorer],
     item: ScoreItem,
-    isolation: Judge,
+    isolation: IsolatedRunner,
     measured: Mapping[str, float] | None = None,
 ) -> Result:
-    """All scorers run, whatever the gates say, so that every item shows the same parts; those of models have run."""
+    """Run the rule scorers and combine the parts; `measured` has the parts of model scorers, which ran before.
+
+    Gates skip no scorer, so that every item has the same parts.
+    """
     parts: dict[str, float] = dict(measured or {})
     for each in prepared:
         try:
             parts[each.choice.part] = _judge(each, item, isolation)
         except CannotJudge as error:
             return Result(error=ItemError(error.reason, f"{each.choice.part}: {error}"))
-        except Exception as error:  # noqa: BLE001  # whatever goes wrong in a scorer is this item's outcome, not its batch's
+        except Exception as error:  # noqa: BLE001  # any error of a scorer fails this item, not its batch
             message = f"{each.choice.part}: {type(error).__name__}: {error}"
             return Result(error=ItemError("scorer_failed", message[:1000]))
     return Result(score=combine(spec, parts), parts=parts)
 
 
 def combine(spec: ScoreSpec, parts: dict[str, float]) -> float:
-    """0 when a gate does not hold; otherwise the weighted mean, or sum, of the scorers that are no gates."""
-    if not all(choice.holds(parts[choice.part]) for choice in spec.scorers if choice.gate):
+    """Return 0 when a gate does not pass; otherwise the weighted mean, or sum, of the scorers that are no gates."""
+    if not all(choice.passes(parts[choice.part]) for choice in spec.scorers if choice.gate):
         return 0.0
     counted = [choice for choice in spec.scorers if not choice.gate]
     total = math.fsum(choice.weight * parts[choice.part] for choice in counted)
     return total if spec.combine == "sum" else total / math.fsum(choice.weight for choice in counted)
 
 
-def _judge(each: Prepared, item: ScoreItem, isolation: Judge) -> float:
+def _judge(each: PreparedScorer, item: ScoreItem, isolation: IsolatedRunner) -> float:
     sample = Sample(
-        text=read(item.response, each.options.read, each.options.within, each.options.after),
+        text=extract_text(item.response, each.options.read, each.options.within, each.options.after),
         references=item.references,
-        prompt=transcript(item.prompt or ""),
+        prompt=prompt_text(item.prompt or ""),
         metadata=item.metadata,
     )
     if each.scorer.isolated:
-        score = isolation.judge(each.scorer, each.options, sample)
+        score = isolation.score(each.scorer, each.options, sample)
     else:
-        score = each.scorer.judge(sample, each.options)
+        score = each.scorer.score(sample, each.options)
     if not isinstance(score, Real) or not math.isfinite(score):
         raise CannotJudge("not_a_number", f"The scorer returned {score!r}.")
     return float(score)

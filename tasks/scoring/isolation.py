@@ -1,6 +1,6 @@
-"""Scorers whose time nothing else bounds, run in a child process that is ended when they take too long.
+"""Runner of isolated scorers: executes them in a child process, which is killed when a scorer exceeds its time limit.
 
-One child for each process that needs one, started on first use and again after a death; see isolated.py.
+Each worker process has at most one child, started on first use and again after a crash; see isolated_process.py.
 """
 
 import atexit
@@ -16,16 +16,16 @@ from functools import cache
 from typing import Any
 
 from tasks.errors import CannotJudge
-from tasks.scoring.isolated import PATIENCE
+from tasks.scoring.isolated_process import WALL_CLOCK_FACTOR
 from tasks.scoring.scorer import LimitedOptions, Options, Sample, Scorer
 
-#: Seconds the child may take to start.
+#: Timeout for the start of the child, in seconds.
 START_S = 60.0
-#: Seconds beyond its own limit that we wait for the child before we end it ourselves.
+#: Seconds that the parent waits beyond the child's own limit before it kills the child.
 GRACE_S = 5.0
-#: How often an item is tried whose process was ended by others, such as a kernel short of memory.
-TRIES = 2
-#: What the kernel ends the child with when its time is up.
+#: Attempts per item when the child is killed from outside, for example by the kernel's out-of-memory killer.
+MAX_ATTEMPTS = 2
+#: Exit codes of a child that the kernel ended at its time limit.
 OUT_OF_TIME = (-signal.SIGPROF, -signal.SIGALRM)
 
 
@@ -35,8 +35,8 @@ class Isolation:
         self._owner = 0
         self._lock = threading.Lock()
 
-    def judge(self, scorer: Scorer[Any], options: Options, sample: Sample) -> float:
-        """The scorer's score. Raises CannotJudge, also for one that took too long, or took its process down."""
+    def score(self, scorer: Scorer[Any], options: Options, sample: Sample) -> float:
+        """Run the scorer in the child. Raises CannotJudge, also for a timeout and for a crash of the child."""
         assert isinstance(options, LimitedOptions), "checked when the scorer was made"
         limit_s = options.timeout_s
         request = {
@@ -44,20 +44,22 @@ class Isolation:
             "options": options.model_dump_json(by_alias=True),
             "limit_s": limit_s,
             "sample": {
-                "text": sample.text, "references": sample.references, "prompt": sample.prompt,
+                "text": sample.text,
+                "references": sample.references,
+                "prompt": sample.prompt,
                 "metadata": dict(sample.metadata),
             },
-        }  # fmt: skip
+        }
         line = json.dumps(request).encode() + b"\n"
         with self._lock:
-            for _ in range(TRIES):
-                answer = self._ask(line, PATIENCE * limit_s + GRACE_S)
+            for _ in range(MAX_ATTEMPTS):
+                answer = self._ask(line, WALL_CLOCK_FACTOR * limit_s + GRACE_S)
                 if answer is not None:
                     break
                 if self._end() in OUT_OF_TIME:
                     raise CannotJudge("scorer_timeout", f"The scorer took more than {limit_s:g} s.")
             else:
-                raise CannotJudge("scorer_crashed", "The scorer's process died on this item, twice.")
+                raise CannotJudge("scorer_crashed", f"The scorer's process died on this item, {MAX_ATTEMPTS} times.")
         if "reason" in answer:
             raise CannotJudge(answer["reason"], answer["message"])
         return float(answer["score"])
@@ -67,7 +69,7 @@ class Isolation:
             self._end()
 
     def _ask(self, line: bytes, wait_s: float) -> dict[str, Any] | None:
-        """The child's answer; None when it died."""
+        """Send a request and return the child's answer; None when the child died."""
         child = self._running()
         assert child.stdin
         try:
@@ -85,9 +87,11 @@ class Isolation:
             self._end()
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "tasks.scoring.isolated"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
-        )  # fmt: skip
+            [sys.executable, "-m", "tasks.scoring.isolated_process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
         self._owner = os.getpid()
         if _read_line(self._child, START_S) != b"ready\n":
             self._end()
@@ -95,13 +99,13 @@ class Isolation:
         return self._child
 
     def _end(self) -> int | None:
-        """End the child if it has not ended. Returns how it did."""
+        """End the child if it still runs, and return its exit code."""
         child, self._child = self._child, None
         if child is None:
             return None
         assert child.stdin
         assert child.stdout
-        with suppress(BrokenPipeError):  # it may be gone already, with a request unread
+        with suppress(BrokenPipeError):  # the child may have exited with an unread request
             child.stdin.close()
         child.stdout.close()
         try:
@@ -114,7 +118,7 @@ class Isolation:
 
 @cache
 def isolation() -> Isolation:
-    """The one of this process."""
+    """Return the Isolation of this process, creating it on first use."""
     shared = Isolation()
     atexit.register(shared.close)
     return shared

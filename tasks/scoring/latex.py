@@ -1,4 +1,4 @@
-r"""Just enough LaTeX to find an answer: `\boxed{}`, fractions, and what is written between digits. One pass each."""
+r"""Minimal LaTeX parser for answers: `\boxed{}`, fractions, and separators between digits, each in linear time."""
 
 import re
 
@@ -8,16 +8,31 @@ _FRACTION = re.compile(rf"(?<=([0-9]))?\\[dtc]?frac\s*(?:{_SIMPLE}\s*{_SIMPLE}|(
 _WORDS = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mathit|mbox|operatorname)\s*\{([^{}]{0,200})\}")
 _THIN = re.compile(r"(?<=[0-9])\s?(?:\\[,;: ]|\{,\})\s?(?=[0-9]{3})")
 _PLAIN = {
-    "\\left": "", "\\right": "", "\\!": "", "\\%": "%", "\\$": "$", "\\times": "×", "\\cdot": "×", "\\pi": "π",
-    "\\sqrt": "√", "\\(": " ", "\\)": " ", "\\[": " ", "\\]": " ", "\\,": " ", "\\;": " ", "\\:": " ", "\\ ": " ",
-}  # fmt: skip
+    "\\left": "",
+    "\\right": "",
+    "\\!": "",
+    "\\%": "%",
+    "\\$": "$",
+    "\\times": "×",
+    "\\cdot": "×",
+    "\\pi": "π",
+    "\\sqrt": "√",
+    "\\(": " ",
+    "\\)": " ",
+    "\\[": " ",
+    "\\]": " ",
+    "\\,": " ",
+    "\\;": " ",
+    "\\:": " ",
+    "\\ ": " ",
+}
 _COMMANDS = re.compile("|".join(f"{re.escape(name)}(?![a-zA-Z])" for name in _PLAIN))
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What the last complete `\boxed{}` holds, its own braces included; None when there is none.
+    r"""Return the content of the last complete `\boxed{}`, including nested braces; None without a complete box.
 
-    One that was cut off is not an answer. A box around a box gives the outer one.
+    A box that was cut off is ignored. Of nested boxes, the outer box counts.
     """
     if "\\boxed" not in text and "\\fbox" not in text:
         return None
@@ -36,8 +51,8 @@ def last_boxed(text: str) -> str | None:
     return text[slice(*found)] if found else None
 
 
-def plain(text: str) -> str:
-    """The text with its simple fractions, thousands and units written plainly; all else stays as it is."""
+def plain_latex(text: str) -> str:
+    """Replace simple LaTeX fractions, thousands separators and units by plain text; keep the rest unchanged."""
     if "\\" not in text and "{,}" not in text:
         return text
     text = _THIN.sub(",", text)

@@ -1,6 +1,6 @@
-"""Chat messages, wherever a prompt or a response is taken: what they say, and which tools they call.
+"""Chat messages of prompts and responses: schema, text extraction and tool calls.
 
-The shape is OpenAI's, read loosely: fields that nobody here needs may be there and are kept out of the way.
+The schema is OpenAI's, parsed leniently: unknown fields are accepted and ignored.
 """
 
 import json
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
 _LOOSE = ConfigDict(frozen=True, extra="ignore")
 
 
 class Part(BaseModel):
-    """A piece of a message's content; one without text (an image) says nothing to a scorer."""
+    """Content part of a message; scorers ignore parts without text, such as images."""
 
     model_config = _LOOSE
     text: str | None = None
@@ -31,10 +31,10 @@ class ToolCall(BaseModel):
     function: Function
 
     def plain(self) -> dict[str, Any]:
-        """Name and arguments; arguments that came as JSON text are read, as models write them so."""
+        """Return name and arguments; arguments given as JSON text, as models write them, are parsed."""
         arguments = self.function.arguments
         if isinstance(arguments, str):
-            with suppress(ValueError, RecursionError):  # not JSON: what the model wrote is what is shown
+            with suppress(ValueError, RecursionError):  # invalid JSON is shown as text
                 arguments = json.loads(arguments)
         return {"name": self.function.name, "arguments": arguments}
 
@@ -56,7 +56,7 @@ def _form(value: object) -> str | None:
     return "text" if isinstance(value, str) else "messages" if isinstance(value, list) else None
 
 
-#: A plain string, or a list of messages. The discriminator keeps a mistake's path free of what was not meant.
+#: A plain string, or a list of messages. The discriminator limits validation errors to the form that the client sent.
 Chat = Annotated[
     Annotated[str, Tag("text")] | Annotated[list[Message], Field(min_length=1), Tag("messages")],
     Discriminator(
@@ -66,19 +66,29 @@ Chat = Annotated[
 
 
 def is_answered(response: str | Sequence[Message]) -> bool:
-    """Whether there is anything the model wrote: a list without an assistant's message is no response."""
+    """Return whether the response has text of the model: a list of messages needs an assistant message."""
     return isinstance(response, str) or any(message.role == "assistant" for message in response)
 
 
-def last_turn(response: str | Sequence[Message]) -> str:
-    """What the model said last; empty when its last turn was a tool call only."""
+def _require_assistant_text(response: str | list[Message]) -> str | list[Message]:
+    if not is_answered(response):
+        raise ValueError("must have a message whose role is assistant")
+    return response
+
+
+#: A response: a string, or a list of messages with at least one assistant message.
+ResponseChat = Annotated[Chat, AfterValidator(_require_assistant_text)]
+
+
+def last_assistant_text(response: str | Sequence[Message]) -> str:
+    """Return the text of the last assistant turn; empty when that turn only calls a tool."""
     if isinstance(response, str):
         return response
     return next((message.text for message in reversed(response) if message.role == "assistant"), "")
 
 
-def every_turn(response: str | Sequence[Message]) -> str:
-    """All that the model wrote, its tool calls included; not what its tools answered."""
+def assistant_text(response: str | Sequence[Message]) -> str:
+    """Return the text of every assistant turn with its tool calls, without the results of the tools."""
     if isinstance(response, str):
         return response
     pieces: list[str] = []
@@ -90,22 +100,22 @@ def every_turn(response: str | Sequence[Message]) -> str:
 
 
 def tool_calls(response: str | Sequence[Message]) -> str:
-    """The tool calls of all turns as a JSON list of `{"name", "arguments"}`."""
+    """Return the tool calls of every turn as a JSON list of `{"name", "arguments"}`."""
     if isinstance(response, str):
         return "[]"
     calls = [call.plain() for message in response if message.role == "assistant" for call in message.tool_calls or ()]
     return json.dumps(calls, ensure_ascii=False)
 
 
-def transcript(prompt: str | Sequence[Message]) -> str:
-    """A prompt as one text."""
+def prompt_text(prompt: str | Sequence[Message]) -> str:
+    """Return a prompt as a single text, without roles."""
     if isinstance(prompt, str):
         return prompt
     return "\n\n".join(message.text for message in prompt if message.text)
 
 
 def conversation(chat: str | Sequence[Message]) -> str:
-    """All that was said and by whom, tool calls and what tools answered included."""
+    """Return every message with its role, including tool calls and the results of tools."""
     if isinstance(chat, str):
         return chat
     turns = []

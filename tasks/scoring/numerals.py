@@ -1,4 +1,4 @@
-"""Numbers as people and models write them: found in a text, and read exactly, in linear time.
+"""Parser of numbers as people and models write them: finds them in a text and converts them exactly, in linear time.
 
 Not covered: number words ("five"), roots and powers of anything but numbers, Indian grouping (1,00,000).
 """
@@ -8,9 +8,9 @@ import unicodedata
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tasks.scoring.latex import plain
+from tasks.scoring.latex import plain_latex
 
-#: Digits of a number that is still read; a longer one is no answer, and costs quadratic time.
+#: Maximum digits of a parsed number; a longer number is no answer, and its conversion takes quadratic time.
 MOST_DIGITS = 400
 
 _ZEROS = (0x0660, 0x06F0, 0x0966, 0x09E6, 0x0E50, 0xFF10)  # Arabic, Persian, Devanagari, Bengali, Thai, full width
@@ -26,11 +26,11 @@ _SUPERSCRIPT = re.compile("[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 
 _INTEGER = r"(?:[0-9]{1,3}(?:,[0-9]{3})++(?![0-9])|[0-9]{1,3}(?:[\u00a0\u2009\u202f][0-9]{3})++(?![0-9])|[0-9]++)"
 _DECIMAL = rf"(?:{_INTEGER}(?:\.[0-9]++)?|(?<![0-9A-Za-z.])\.[0-9]++)"
-# Atomic and possessive throughout: nothing is read twice, and no part of a longer number passes for a number.
+# Groups are atomic and quantifiers possessive: no backtracking, and no part of a longer number matches as a number.
 _NUMBER = re.compile(
     rf"""
-    (?=[-+.0-9])                                    # passes over most characters at once
-    (?<!\^)(?<!\^\{{)(?<!√)(?<!√\{{)                # an exponent or a radicand is part of something else
+    (?=[-+.0-9])                                    # skips most characters at once
+    (?<!\^)(?<!\^\{{)(?<!√)(?<!√\{{)                # an exponent or a radicand is part of another number
     (?:
       (?<![A-Za-z0-9_)\]}}])(?P<sign>[-+])[$€£¥₹]?   # a sign, not a dash between words nor a subtraction
       |(?<![A-Za-z0-9_])|(?<=USD)|(?<=EUR)|(?<=GBP)|(?<=Rs)|(?<=RM)
@@ -48,7 +48,7 @@ _NUMBER = re.compile(
     )
     (?:[ ]?(?P<percent>%|percent\b|per[ ]cent\b))?+
     (?:[ ](?P<scale>hundred|thousand|million|billion|trillion)\b)?+
-    (?![ ]?[π√])(?!(?:\^|\*\*|e)[{{(]?[-+]?[0-9])   # nor may what follows change it beyond reading
+    (?![ ]?[π√])(?!(?:\^|\*\*|e)[{{(]?[-+]?[0-9])   # no following factor or exponent that this parser does not support
     """,
     re.VERBOSE | re.IGNORECASE,
 )
@@ -57,26 +57,26 @@ _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10*
 
 @dataclass(frozen=True, slots=True)
 class Numeral:
-    """A number with what stood beside it: `5%` is 5 and a percent sign, `5 million` is 5 and a million."""
+    """A number with its unit: `5%` is 5 and a percent sign, `5 million` is 5 and a scale of a million."""
 
     value: Fraction
     is_percent: bool = False
     scale: int = 1
 
 
-def with_plain_digits(text: str) -> str:
-    """The text with digits and signs of other scripts as ASCII has them."""
+def normalize_digits(text: str) -> str:
+    """Convert the digits and signs of other scripts to ASCII."""
     return text.translate(_TRANSLATION)
 
 
 def last_numeral(text: str, decimal_comma: bool = False) -> Numeral | None:
-    """The last number of the text; None when it has none, or one beyond reading."""
-    text = plain(with_plain_digits(text))
+    """Return the last number of the text; None without a number, or when the last number cannot be converted."""
+    text = plain_latex(normalize_digits(text))
     text = _SUPERSCRIPT.sub(lambda match: "^" + unicodedata.normalize("NFKC", match.group()).replace("−", "-"), text)
     if decimal_comma:
         text = text.translate({ord(","): ".", ord("."): ","})
     last = None
-    for last in _NUMBER.finditer(text):  # noqa: B007  # the last one is what is wanted
+    for last in _NUMBER.finditer(text):  # noqa: B007  # keeps the last match
         pass
     return _numeral(last) if last else None
 

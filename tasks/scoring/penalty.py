@@ -1,6 +1,6 @@
-"""What a penalty is: a number from 0 up, taken off a reward, with a name and options. They are in `penalties/`.
+"""Penalty: a number of at least 0 that is subtracted from a reward, with a name and options. See `penalties/`.
 
-How much of it is taken off, its scale, is the job's to say and is not covered here.
+Not covered: the scale of a penalty, which the job's spec sets.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,17 +10,17 @@ from typing import Annotated, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tasks.scoring.lengths import MOST_TOKENS, needed
+from tasks.scoring.lengths import MOST_TOKENS, require_length
 
 OptionsT = TypeVar("OptionsT", bound="PenaltyOptions")
 
 Tokens = Annotated[int, Field(gt=0, le=MOST_TOKENS)]
-#: How large a penalty can get, or what it is multiplied by. The bound keeps rewards finite.
-Height = Annotated[float, Field(ge=0, le=1e6)]
+#: Maximum of a penalty, or its factor. The bound keeps rewards finite.
+PenaltySize = Annotated[float, Field(ge=0, le=1e6)]
 
 
 class PenaltyOptions(BaseModel):
-    """A subclass's docstring says what its penalty does."""
+    """Options of a penalty. A subclass's docstring is the description of its penalty in the docs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
 
@@ -28,12 +28,12 @@ class PenaltyOptions(BaseModel):
 @dataclass(frozen=True, slots=True)
 class Penalty(Generic[OptionsT]):
     grouped: ClassVar[bool]
-    """Whether it is known only when the whole group is."""
+    """Whether the penalty depends on the complete group."""
 
     name: str
     options: type[OptionsT]
     needs_length: bool
-    """Whether it wants the response's length in tokens."""
+    """Whether the penalty needs the response's length in tokens."""
 
     @property
     def description(self) -> str:
@@ -45,7 +45,7 @@ class ItemPenalty(Penalty[OptionsT]):
     grouped = False
 
     of_item: Callable[[str, int | None, OptionsT], float]
-    """From a response's text and length. Raises CannotJudge without a length where one is needed."""
+    """Computes the penalty from a response's text and length. Raises CannotJudge when a required length is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ class GroupPenalty(Penalty[OptionsT]):
     grouped = True
 
     of_group: Callable[[Sequence[int], OptionsT], Callable[[int], float]]
-    """From the lengths of a group's valid items to a function that gives any length its penalty among them."""
+    """Returns, for the lengths of a group's valid items, a function from any length to its penalty in that group."""
 
 
 def by_text(name: str, options: type[OptionsT]) -> Callable[[Callable[[str, OptionsT], float]], ItemPenalty[OptionsT]]:
-    """Make a penalty of a function of a response's text."""
+    """Decorator that makes a penalty of a function of a response's text."""
 
-    def decorate(measure: Callable[[str, OptionsT], float]) -> ItemPenalty[OptionsT]:
-        return ItemPenalty(name, options, False, lambda text, _length, chosen: measure(text, chosen))
+    def decorate(function: Callable[[str, OptionsT], float]) -> ItemPenalty[OptionsT]:
+        return ItemPenalty(name, options, False, lambda text, _length, values: function(text, values))
 
     return decorate
 
@@ -68,10 +68,10 @@ def by_text(name: str, options: type[OptionsT]) -> Callable[[Callable[[str, Opti
 def by_length(
     name: str, options: type[OptionsT]
 ) -> Callable[[Callable[[int, OptionsT], float]], ItemPenalty[OptionsT]]:
-    """Make a penalty of a function of a response's length."""
+    """Decorator that makes a penalty of a function of a response's length."""
 
-    def decorate(measure: Callable[[int, OptionsT], float]) -> ItemPenalty[OptionsT]:
-        return ItemPenalty(name, options, True, lambda _text, length, chosen: measure(needed(length), chosen))
+    def decorate(function: Callable[[int, OptionsT], float]) -> ItemPenalty[OptionsT]:
+        return ItemPenalty(name, options, True, lambda _text, length, values: function(require_length(length), values))
 
     return decorate
 
@@ -79,9 +79,9 @@ def by_length(
 def by_group(
     name: str, options: type[OptionsT]
 ) -> Callable[[Callable[[Sequence[int], OptionsT], Callable[[int], float]]], GroupPenalty[OptionsT]]:
-    """Make a penalty of a function of the lengths of a group."""
+    """Decorator that makes a penalty of a function of the lengths of a group."""
 
-    def decorate(measure: Callable[[Sequence[int], OptionsT], Callable[[int], float]]) -> GroupPenalty[OptionsT]:
-        return GroupPenalty(name, options, True, measure)
+    def decorate(function: Callable[[Sequence[int], OptionsT], Callable[[int], float]]) -> GroupPenalty[OptionsT]:
+        return GroupPenalty(name, options, True, function)
 
     return decorate

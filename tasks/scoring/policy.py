@@ -25,10 +25,10 @@ from tasks.episodes.model import (
 )
 from tasks.episodes.summary import as_record, summarise
 from tasks.errors import AssayError, NoLongerWanted, Retryable, StorageUnavailable
-from tasks.jobs.kinds import Feed, Work
 from tasks.jobs.model import STOPPED, ItemError, Result
+from tasks.jobs.stage import Feed, Work
+from tasks.scoring.extraction import extract_text
 from tasks.scoring.messages import Chat
-from tasks.scoring.reading import read
 from tasks.scoring.scorer import Options
 
 Repeats = Annotated[int, Field(ge=1, le=1000)]
@@ -90,7 +90,7 @@ def episode_of(options: PolicyOptions, response: Chat, task: EpisodeTask | None,
         task_id=options.task_id if task.task_id is None else task.task_id,
         seed=options.seed if task.seed is None else task.seed,
         init_state=(options.init_state if task.init_state is None else task.init_state) + trial,
-        instruction=read(response, options.read, options.within, options.after).strip() or task.instruction,
+        instruction=extract_text(response, options.read, options.within, options.after).strip() or task.instruction,
         replan_steps=options.replan_steps,
         max_steps=options.max_steps,
         video=options.video,

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasks.errors import CannotJudge
-from tasks.jobs.kinds import Work
 from tasks.jobs.model import ItemError, Result
-from tasks.scoring.combination import Judge, Prepared, score_item
-from tasks.scoring.groups import statistics_of
+from tasks.jobs.stage import Work
+from tasks.scoring.combination import IsolatedRunner, PreparedScorer, score_item
+from tasks.scoring.group_statistics import statistics_of
 from tasks.scoring.lengths import Tokenizers, length_of
-from tasks.scoring.messages import every_turn
+from tasks.scoring.messages import assistant_text
 from tasks.scoring.model import PenaltyChoice, ScoreItem, ScoreSpec
 from tasks.scoring.penalties.group_length import median_of
 from tasks.scoring.penalty import GroupPenalty, ItemPenalty
@@ -33,9 +33,9 @@ def reward_of(spec: ScoreSpec, parts: Mapping[str, float]) -> float:
 
 def begin(
     spec: ScoreSpec,
-    prepared: Sequence[Prepared],
+    prepared: Sequence[PreparedScorer],
     item: ScoreItem,
-    isolation: Judge,
+    isolation: IsolatedRunner,
     tokenizers: Tokenizers,
     measured: Mapping[str, float] | None = None,
 ) -> Result:
@@ -57,7 +57,7 @@ def begin(
         for choice in spec.penalties:
             if isinstance(choice.penalty, ItemPenalty):
                 options = choice.penalty.options.model_validate(choice.options)
-                parts[choice.name] = choice.penalty.of_item(every_turn(item.response), length, options)
+                parts[choice.name] = choice.penalty.of_item(assistant_text(item.response), length, options)
     except CannotJudge as error:
         return Result(error=ItemError(error.reason, str(error)), parts=parts)
     if length is not None:

@@ -1,4 +1,4 @@
-"""What a scorer is: a pure function of a sample and its options, with a name. They are in `scorers/`."""
+"""Scorer: a pure function of a sample and its options, with a name. The built-in scorers are in `scorers/`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,18 +8,18 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from tasks.errors import CannotJudge
-from tasks.scoring.reading import Reading
+from tasks.scoring.extraction import Reading
 
 OptionsT = TypeVar("OptionsT", bound="Options")
 
 READ = (
-    "What is scored: `answer`, the last assistant turn without its thinking; `response`, that turn as it is; "
-    "`all`, every assistant turn with its tool calls; `tool_calls`, the calls alone, as a JSON list."
+    "Part of the response to score: `answer`, the last assistant turn without its thinking; `response`, that turn "
+    "with its thinking; `all`, every assistant turn with its tool calls; `tool_calls`, only the calls, as a JSON list."
 )
 
 
 class Options(BaseModel):
-    """What every scorer takes. A subclass's docstring says what its scorer does."""
+    """Options of every scorer. A subclass's docstring is the description of its scorer in the docs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
@@ -27,45 +27,45 @@ class Options(BaseModel):
     within: str | None = Field(
         None,
         pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,30}$",
-        description="Score only what the last `<tag>...</tag>` of this name holds.",
+        description="Score only the content of the last `<tag>...</tag>` with this name.",
     )
     after: str | None = Field(
-        None, min_length=1, max_length=200, description="Score only what follows the last occurrence of this text."
+        None, min_length=1, max_length=200, description="Score only the text after the last occurrence of this string."
     )
 
 
 class WholeOptions(Options):
-    """What a scorer takes that looks at the thinking too."""
+    """Options of a scorer that by default also scores the thinking."""
 
     read: Reading = Field("response", description=READ)
 
 
 class LimitedOptions(Options):
-    """What a scorer takes that runs in a process of its own, because nothing else bounds its time."""
+    """Options of a scorer that runs in a separate process, because nothing else bounds its run time."""
 
     timeout_s: float = Field(
         5.0,
         gt=0,
         le=60,
-        description="Seconds of computing after which the item fails; three times as much by the clock.",
+        description="CPU seconds after which the item fails; the wall-clock limit is three times as long.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One item as a scorer sees it."""
+    """Input of a scorer for one item."""
 
     text: str
-    """What is scored: the part of the response that the options chose."""
+    """The text to score: the part of the response selected by the options."""
     references: tuple[str, ...] = ()
-    """The accepted answers; one is enough."""
+    """The accepted answers; a match with any of them is correct."""
     prompt: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def needed_references(self) -> tuple[str, ...]:
         if not self.references:
-            raise CannotJudge("reference_missing", "The item has no `reference` to compare with.")
+            raise CannotJudge("reference_missing", "The item has no `reference` to compare with: add one.")
         return self.references
 
 
@@ -73,13 +73,13 @@ class Sample:
 class Scorer(Generic[OptionsT]):
     name: str
     options: type[OptionsT]
-    judge: Callable[[Sample, OptionsT], float]
+    score: Callable[[Sample, OptionsT], float]
     isolated: bool = False
-    """Runs in a process of its own that can be ended. Its options are LimitedOptions."""
+    """Whether it runs in a separate process, which can be killed. Its options must then be LimitedOptions."""
     cacheable: bool = False
-    """Whether its scores are worth a cache entry; a rule is cheaper than the look."""
+    """Whether its scores are cached; a rule is cheaper than a cache lookup."""
     version: str = "1"
-    """Part of the cache key: raised whenever the same sample may get another score."""
+    """Part of the cache key: raise it whenever the same sample may get another score."""
     cost_s: float = 0.0001
 
     @property
@@ -96,11 +96,11 @@ def scorer(
     version: str = "1",
     cost_s: float = 0.0001,
 ) -> Callable[[Callable[[Sample, OptionsT], float]], Scorer[OptionsT]]:
-    """Make a scorer of a function."""
+    """Decorator that makes a scorer of a function."""
     if isolated and not issubclass(options, LimitedOptions):
-        raise TypeError(f"{name} is isolated, so its options must be LimitedOptions")
+        raise TypeError(f"{name} is isolated: its options must be a subclass of LimitedOptions")
 
-    def decorate(judge: Callable[[Sample, OptionsT], float]) -> Scorer[OptionsT]:
-        return Scorer(name, options, judge, isolated, cacheable, version, cost_s)
+    def decorate(score: Callable[[Sample, OptionsT], float]) -> Scorer[OptionsT]:
+        return Scorer(name, options, score, isolated, cacheable, version, cost_s)
 
     return decorate

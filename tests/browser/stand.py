@@ -1,4 +1,4 @@
-"""The processes that a browser is pointed at."""
+"""The processes behind the pages: web, workers and Redis."""
 
 import json
 import signal
@@ -12,9 +12,9 @@ import psutil
 from config.settings import Settings
 from tasks.connections import connect
 from tasks.registry import Registry
-from tests.programs import Program, Programs, wait_until
-from tests.redis_server import RedisServer
-from workers.embedded_redis import free_port
+from tests.support.ports import free_port
+from tests.support.programs import PATIENCE_S, Program, Programs, wait_until
+from tests.support.redis_server import RedisServer
 
 
 class Stand:
@@ -39,7 +39,7 @@ class Stand:
         wait_until(lambda: sum(each.state == "ready" for each in registry.workers()) == 4, "all workers are ready")
 
     def stop(self) -> None:
-        """At once, as for the other tests with real processes."""
+        """Kill every process, as the end-to-end tests do."""
         for launcher in self._launchers:
             below = launcher.descendants()
             launcher.process.kill()
@@ -69,7 +69,7 @@ class Stand:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         with urllib.request.urlopen(
-            urllib.request.Request(self.url + path, data, headers, method=method), timeout=30
+            urllib.request.Request(self.url + path, data, headers, method=method), timeout=PATIENCE_S
         ) as it:
             told: dict[str, Any] = json.loads(it.read())
         return told
@@ -77,7 +77,7 @@ class Stand:
 
 def _answers(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=PATIENCE_S) as reply:
             return bool(reply.status == 200)
     except OSError:
         return False

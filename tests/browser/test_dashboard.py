@@ -1,4 +1,4 @@
-"""The dashboard as people use it: submitted from the form, watched, found wanting, cancelled, retried."""
+"""The dashboard as people use it: jobs are submitted from the form, watched, found to fail, cancelled and retried."""
 
 import json
 import re
@@ -11,16 +11,18 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
-from tasks.benchmarks.figures import FigureOfRun, Figures
-from tasks.benchmarks.history import History, Run
-from tasks.benchmarks.noise import band, has_regressed
 from tasks.connections import connect
+from tasks.deployment_benchmarks.figure_history import FigureHistory, FigureOfRun
+from tasks.deployment_benchmarks.run_history import Run, RunHistory
+from tasks.measurement.noise import band, has_regressed
+from tasks.measurement.spread import Spread
 from tasks.registry import Gpu, Registry, Worker
 from tests.browser.stand import Stand
+from tests.support.ports import free_port
+from tests.support.programs import PATIENCE_S
 from web import tokens
-from workers.embedded_redis import free_port
 
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=1000 * PATIENCE_S)
 
 LONG = {"cost_s": 0.2, "batch_items": 1}
 PACE = "Chart.getChart('pace').getDatasetMeta(0).data"
@@ -28,7 +30,7 @@ FAINT = Path(__file__).with_name("faint.js")
 
 
 def done(page: Page) -> int:
-    """How many items the page says are done."""
+    """Return the number of finished items that the page shows."""
     text = page.locator("#tiles .tile", has_text="Done").locator(".note").inner_text()
     return int(text.split(" of ")[0].replace(",", ""))
 
@@ -70,11 +72,11 @@ def test_a_job_is_cancelled_by_keyboard_and_only_after_asking(page: Page, stand:
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).not_to_be_visible()
     assert stand.ask("GET", f"/v1/jobs/{job}")["state"] != "cancelled"
-    expect(cancel).to_be_enabled()  # the page has taken note of the answer
+    expect(cancel).to_be_enabled()  # the page has handled the answer
     cancel.press("Enter")
     page.get_by_role("button", name="Cancel it").press("Enter")
     expect(page.locator("#head .word")).to_have_text("cancelled")
-    expect(page.get_by_role("button", name="Retry failed")).to_have_count(0)  # the server would refuse it
+    expect(page.get_by_role("button", name="Retry failed")).to_have_count(0)  # the server would refuse a retry
     assert stand.ask("GET", f"/v1/jobs/{job}")["state"] == "cancelled"
 
 
@@ -87,7 +89,7 @@ def test_a_wrong_request_is_told_by_its_field_and_nothing_is_submitted(page: Pag
     area.fill(json.dumps({"kind": "simulated", "items": [{"x": 1}], "spec": {"cost_s": -1}}))
     area.press("Control+Enter")
     expect(page.locator(".said:visible b")).to_have_text("spec.cost_s")
-    assert page.evaluate("() => getSelection().toString()") == '"cost_s"', "where to mend it"
+    assert page.evaluate("() => getSelection().toString()") == '"cost_s"', "the wrong field is selected"
     assert page.url.endswith("/submit#simulated")
     page.get_by_role("button", name="Back to the example").locator("visible=true").click()
     expect(area).to_have_value(re.compile("item-24"))
@@ -99,7 +101,7 @@ def test_the_overview_follows_the_work_and_comes_back_after_the_server_was_away(
     expect(page.locator("#devices .card")).to_have_count(2)
     job = stand.submit(*({"x": x} for x in range(2000)), spec=LONG, metadata={"name": "<b>night</b>"})
     row = page.locator(f"#jobs a[href='/jobs/{job}']")
-    expect(row).to_contain_text("<b>night</b>")  # what a client called it, as text
+    expect(row).to_contain_text("<b>night</b>")  # the client's name of the job, shown as text
     expect(row).to_contain_text("running")
     expect(page.locator("#devices .card").first).to_contain_text("busy")
     page.wait_for_function(f"() => {PACE}.length > 2")
@@ -113,7 +115,7 @@ def test_the_overview_follows_the_work_and_comes_back_after_the_server_was_away(
     stand.start_web()
     expect(page.locator("#connection")).to_have_attribute("data-state", "live")
     expect(page.locator("#banner")).to_have_text("Connected again.")
-    assert row.evaluate("node => node === document.activeElement"), "what had the focus has it still"
+    assert row.evaluate("node => node === document.activeElement"), "the row keeps the focus"
     stand.ask("DELETE", f"/v1/jobs/{job}")
     expect(row).to_contain_text("cancelled")
     page.keyboard.press("Enter")
@@ -157,7 +159,7 @@ def test_a_rollout_is_watched_on_after_an_answer_that_did_not_come(page: Page, s
     page.goto(f"/jobs/{rollout}")
     expect(page.locator("#special")).to_contain_text(
         "100 % of 8"
-    )  # it is full: nobody takes samples, and no event comes
+    )  # the queue is full and no trainer takes samples, so there is no event
     page.route("**/v1/rollouts/*", lambda route: route.abort())
     with page.expect_event("requestfailed"):
         pass
@@ -174,20 +176,22 @@ def test_long_names_leave_room_for_what_else_there_is_to_see(page: Page, stand: 
     page.goto("/jobs")
     row = page.locator(f"#jobs a[href='/jobs/{job}']")
     expect(row).to_contain_text("1 failed")
-    expect(row.locator(".why")).to_have_text("simulated_failure")  # why, without opening it
+    expect(row.locator(".why")).to_have_text("simulated_failure")  # the reason, without opening the job
     for part in (row.locator(".what .dim"), row.locator(".why")):
-        assert is_within(part, row), "the kind and the reason are seen"
+        assert is_within(part, row), "the kind and the reason are visible"
     row.click()
     expect(page.locator("[aria-current]")).to_have_text("Jobs")
     page.get_by_text("Metadata").click()
     expect(page.locator("#head pre")).to_contain_text('"why": "<i>a-name')
     table = page.locator("#items .table")
     expect(table.locator("tbody tr")).to_have_count(2)
-    assert table.evaluate("node => node.scrollWidth - node.clientWidth") < 300, "what became of an item is near its id"
+    assert table.evaluate("node => node.scrollWidth - node.clientWidth") < 300, (
+        "the outcome of an item is close to its id"
+    )
     again = stand.submit(items[0], spec={"cost_s": 0, "cacheable": True})
     page.goto(f"/jobs/{again}")
     expect(page.locator("#items tbody tr")).to_contain_text("cached")
-    expect(page.locator("#items tbody td").last).to_have_text("–")  # no worker had to do it
+    expect(page.locator("#items tbody td").last).to_have_text("–")  # no worker ran it
     expect(page.locator("#latency")).to_contain_text("all of it came from the cache")
 
 
@@ -209,16 +213,16 @@ def test_a_benchmark_is_started_without_scrolling_sideways(page: Page) -> None:
 
 
 def remember(stand: Stand, figure: str, values: Sequence[float]) -> None:
-    """Nightly runs that measured this, one of the last disturbed by others, the newest compared with those before."""
+    """Write nightly runs with this figure. The third last was disturbed; the newest is compared with earlier runs."""
     state = connect(stand.redis.url)
-    history, figures = History(state), Figures(state)
+    history, figures = RunHistory(state), FigureHistory(state)
     for number, value in enumerate(values):
         at = history.now() - 86400 * (len(values) - number)
         run = Run(uuid4().hex, "quick", "schedule", "done", at, total=1, started_at=at, ended_at=at + 90)
         found = band(figures.earlier(figure, "here", run.id, at))
         measured = FigureOfRun(figure, "items/s", "higher", value, value, value, "here", number == len(values) - 3)
         if found:
-            is_worse = not measured.is_disturbed and has_regressed(value, value, found, "higher")
+            is_worse = not measured.is_disturbed and has_regressed(Spread(value, value, value), found, "higher")
             measured = replace(
                 measured, usual=found.usual, low=found.low, high=found.high, is_regression=is_worse
             )  # fmt: skip
@@ -239,7 +243,7 @@ def test_a_figure_that_got_worse_is_named_and_drawn_with_its_band(page: Page, st
         "rule_scoring/slower/items_s (quick) got worse: 8,000 items/s, 35 % below the usual 12,3"
     )
     expect(page.locator("#runs")).to_contain_text("1 figure")
-    first = page.locator("#figures .card").first  # what wants attention is first
+    first = page.locator("#figures .card").first  # the regression comes first
     expect(first).to_contain_text("worse")
     drawn = dict(first.evaluate(DRAWN))
     assert drawn["value"] == [*steady, None, 12_300, 8_000]

@@ -1,4 +1,4 @@
-"""The API as gunicorn serves it, spoken to over sockets: for what no client library would ever send."""
+"""The API as gunicorn serves it, over plain sockets, for requests that a client library would never send."""
 
 import contextlib
 import http.client
@@ -7,12 +7,12 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.programs import Program, wait_until
-from workers.embedded_redis import free_port
+from tests.support.ports import free_port
+from tests.support.programs import PATIENCE_S, Program, wait_until
 
 
 class Served:
-    """A web process on a port of its own."""
+    """A web process on a reserved port. The constructor returns when it answers."""
 
     def __init__(self, run: Callable[..., Program], redis_url: str, **environment: str) -> None:
         self.port = free_port()
@@ -29,7 +29,7 @@ class Served:
             assert self.program.process.poll() is None, self.program.output[-2000:]
             return False
 
-    def connection(self, timeout_s: float = 30) -> http.client.HTTPConnection:
+    def connection(self, timeout_s: float = PATIENCE_S) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
@@ -53,10 +53,10 @@ class Served:
 
 
 class Stream:
-    """One client of a job's events."""
+    """A client that reads a job's event stream."""
 
     def __init__(self, served: Served, job: str, last: str = "") -> None:
-        self._connection = served.connection(timeout_s=60)
+        self._connection = served.connection()
         self._connection.request("GET", f"/v1/jobs/{job}/events", headers={"Last-Event-ID": last} if last else {})
         self._socket = self._connection.sock
         self._reply = self._connection.getresponse()
@@ -65,7 +65,7 @@ class Stream:
             raise AssertionError(f"no stream: {self._reply.status}")
 
     def events(self) -> Iterator[tuple[str, str]]:
-        """(id, event) until the stream ends."""
+        """Yield (id, event) until the stream ends."""
         fields: dict[str, str] = {}
         for line in self._reply:
             name, _, value = line.decode().strip().partition(": ")
@@ -77,7 +77,7 @@ class Stream:
         self.close()
 
     def close(self) -> None:
-        """As a client that is killed: no word of farewell."""
+        """Disconnect like a client that was killed: without closing the stream in order."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._reply.close()

@@ -4,13 +4,13 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.system import System
-from tests.programs import Program
-from tests.redis_server import RedisServer
+from tests.support.programs import Program
+from tests.support.redis_server import RedisServer
 
 
 @pytest.fixture
 def system(run: Callable[..., Program], tmp_path: Path) -> Iterator[System]:
-    """Two device slots and a CPU worker, on Redis servers of their own."""
+    """A system with two device slots and a CPU worker, on its own Redis servers."""
     with RedisServer(tmp_path / "state") as state, RedisServer(tmp_path / "cache", "cache") as cache:
         system = System(run, state, cache, tmp_path / "journal")
         system.launch("device")

@@ -1,4 +1,4 @@
-"""API workers as real processes, two of them, against a judge API at the wire that counts what reaches it."""
+"""Two API workers as real processes, and a judge API at the wire that counts the calls it receives."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,19 +8,19 @@ from typing import Any
 
 from config import keys
 from config.profiles import read_profiles
-from tasks.apis.board import Board
-from tasks.jobs.core import create_core
+from tasks.composition import create_core
 from tasks.jobs.model import Job, JobRequest
+from tasks.providers.profile_status import ProfileStatuses
 from tests.conftest import ROOT, without_settings
 from tests.end_to_end.system import System
-from tests.judge_api import JudgeApi
-from tests.programs import Programs, wait_until
-from tests.redis_server import RedisServer
+from tests.support.judge_api import JudgeApi
+from tests.support.programs import Programs, wait_until
+from tests.support.redis_server import RedisServer
 from workers.development_api.knobs import Knobs
 
-#: `main` is called whatever happens. Beside it: one with a rate, counted over three seconds; one where each token of a
-#: prompt costs a thousandth; one whose circuit opens; one where nothing listens; and that again, with `main` to fall
-#: back on.
+#: The circuit of `main` never opens. `rated` has a rate limit over three seconds. `priced` charges a thousandth for a
+#: token of a prompt. The circuit of `careful` opens. No server listens at the URL of `dead`. `replaced` is like `dead`
+#: and falls back to `main`.
 PROFILES = """
 [profiles.main]
 base_url = "{url}"
@@ -68,22 +68,22 @@ class Judging:
         self.system, self.api = system, api
         system.settings = system.settings.model_copy(update={"profiles_file": profiles})
         system.core = create_core(system.settings, system.celery)
-        self._board = Board(system.core.state, read_profiles(profiles))
+        self._board = ProfileStatuses(system.core.state, read_profiles(profiles))
         self._next = 1000
         self.workers = system.launch(
             "api",
             ASSAY_PROFILES_FILE=str(profiles),
             ASSAY_API_WORKERS_MIN=str(WORKERS),
             ASSAY_API_WORKERS_MAX=str(WORKERS),
-            ASSAY_API_THREADS="2",  # so that a job of some size is never one worker's alone
+            ASSAY_API_THREADS="2",  # few, so that both workers take part in any larger job
         )
 
     def renew(self) -> None:
-        """As if nothing had been asked before; but what is cached stays."""
+        """Reset limits, counts and knobs as if no call had been made before. The cache keeps its answers."""
         self.system.wait_for_workers(WORKERS)
         state = self.system.core.state
-        # A worker hears of a job's end a moment later; a call of it that pauses would be made once its circuit is gone.
-        wait_until(lambda: not state.exists(keys.running("api")), "no worker is at what is over")
+        # A worker learns of a job's end a moment later; a paused call would be made as soon as its circuit is deleted.
+        wait_until(lambda: not state.exists(keys.running("api")), "no worker runs a chunk of an ended job")
         wait_until(lambda: self.api.counts()["in_flight"] == 0, "no call is left")
         if found := state.keys(keys.api_limits("*").replace(":limits", ":*")):
             state.delete(*found)
@@ -91,7 +91,7 @@ class Judging:
         self.api.reset()
 
     def items(self, number: int) -> list[dict[str, Any]]:
-        """Items that nobody has asked for before; the API gives each the most, for it holds its reference."""
+        """Make new items. The API gives each of them the highest score, because the response holds the reference."""
         first, self._next = self._next, self._next + number
         return [
             {"id": str(n), "prompt": "How many?", "response": f"It is {n}.", "reference": str(n)}
@@ -102,7 +102,7 @@ class Judging:
         given = self.items(items) if isinstance(items, int) else items
         spec = {"profile": "main", "mode": "reference"} | options.pop("spec", {})
         self.system.core.dispatcher.forget_fleet()
-        return self.system.core.door.submit(JobRequest(kind="judge", items=given, spec=spec, **options))
+        return self.system.core.submitter.submit(JobRequest(kind="judge", items=given, spec=spec, **options))
 
     def finish(self, job: str) -> Job:
         return self.system.finish(job)
@@ -122,7 +122,7 @@ class Judging:
 
 @contextmanager
 def judging(folder: Path) -> Iterator[Judging]:
-    """For all tests of a module."""
+    """Start the system and the API, for the tests of a module."""
     with (
         without_settings(),
         Programs(ROOT, folder) as programs,

@@ -1,6 +1,6 @@
-"""Run in an environment with ms-swift by test_real_trainers.py: the plugin of examples/, loaded and called by ms-swift.
+"""Let ms-swift load and call the plugin of examples/. test_real_trainers.py runs it in an environment with ms-swift.
 
-Prints one JSON list with a list of rewards for each sample.
+Prints a JSON list with a list of rewards for each sample.
 """
 
 import json

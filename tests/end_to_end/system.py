@@ -1,4 +1,4 @@
-"""The real processes, with a hand on every lever: submit, look, kill."""
+"""The real processes of a system, with methods to submit jobs, to look at them, and to kill processes."""
 
 import json
 import os
@@ -15,10 +15,11 @@ import psutil
 from config import keys
 from config.settings import Settings
 from tasks.app import create_celery
-from tasks.jobs.core import JobCore, create_core
+from tasks.composition import create_core
+from tasks.jobs.core import JobCore
 from tasks.jobs.model import Job, JobRequest
-from tests.programs import Program, is_alive, wait_until
-from tests.redis_server import RedisServer
+from tests.support.programs import PATIENCE_S, Program, is_alive, wait_until
+from tests.support.redis_server import RedisServer
 
 
 class System:
@@ -28,7 +29,7 @@ class System:
         storage = (journal.parent / "storage").as_uri()
         self.settings = Settings(
             redis_url=state.url, cache_url=cache.url, node="node1", storage_url=storage,
-            data_dir=journal.parent / "data",  # as programs have it; the developer's own holds models
+            data_dir=journal.parent / "data",  # as programs have it; the developer's data folder holds models
         )  # fmt: skip
         self.celery = create_celery(self.settings)
         self.core: JobCore = create_core(self.settings, self.celery)
@@ -45,7 +46,7 @@ class System:
         return launcher
 
     def stop(self) -> None:
-        """At once: how they stop when they are told to is looked at elsewhere, and takes seconds each time."""
+        """Kill every process. Other tests check the orderly stop, which takes seconds."""
         for launcher in self.launchers:
             below = launcher.descendants()
             launcher.process.kill()
@@ -65,13 +66,13 @@ class System:
 
     def submit(self, *items: dict[str, Any], key: str | None = None, **options: Any) -> str:
         self.core.dispatcher.forget_fleet()
-        return self.core.door.submit(JobRequest(kind="simulated", items=list(items), **options), key)
+        return self.core.submitter.submit(JobRequest(kind="simulated", items=list(items), **options), key)
 
     def job(self, job: str) -> Job:
         return self.core.store.job(job)
 
-    def finish(self, job: str, timeout_s: float = 60) -> Job:
-        """Wait for the end, and check the books: every item one outcome, in order, counted once."""
+    def finish(self, job: str, timeout_s: float = 2 * PATIENCE_S) -> Job:
+        """Wait for the end of the job, and check that each item has a single outcome, in order, and is counted once."""
         ended = self.core.results.wait(job, timeout_s)
         assert not ended.is_active, f"not ended within {timeout_s} s: {ended}\n{self.ledger(job)}"
         rows = self.rows(job)
@@ -83,7 +84,7 @@ class System:
         return ended
 
     def ledger(self, job: str) -> str:
-        """Where the items of a job are that has not ended, and what its workers said, to find out why."""
+        """Describe where the items of an unfinished job are, with the log of its workers, to find out why it hangs."""
         state = self.core.state
         facts = {
             "chunks": {chunk: state.hgetall(keys.chunk(chunk)) for chunk in state.smembers(keys.job_chunks(job))},
@@ -107,10 +108,10 @@ class System:
     def wait_for_progress(self, job: str, items: int) -> None:
         wait_until(lambda: self.job(job).ok >= items, f"{items} items are done")
 
-    # --- violence ---
+    # --- faults ---
 
     def parents(self, pool: str = "device") -> list[psutil.Process]:
-        """The parent processes of a pool's workers that are alive."""
+        """Return the live parent processes of a pool's workers."""
         pids = [worker.pid for worker in self.core.registry.workers() if worker.pool == pool]
         return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid) and is_alive(psutil.Process(pid))]
 
@@ -118,7 +119,7 @@ class System:
         return [child for parent in self.parents(pool) for child in parent.children() if is_alive(child)]
 
     def kill_a_worker(self, chance: random.Random) -> None:
-        """kill -9 of a child, or of a parent with all below it."""
+        """Send SIGKILL to a random child, or to a random parent and its descendants."""
         victims = self.children() if chance.random() < 0.7 else self.parents()
         if victims:
             victim = chance.choice(victims)

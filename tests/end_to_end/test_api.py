@@ -1,4 +1,4 @@
-"""The API under its real server: streams that break off, uploads in pieces, bombs, and a stop in the middle."""
+"""The API under gunicorn: streams that disconnect, chunked uploads, gzip bombs, and a stop in the middle."""
 
 import gzip
 import json
@@ -6,14 +6,15 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.end_to_end.api import Served
 from tests.end_to_end.system import System
-from tests.programs import Program, wait_until
-from tests.redis_server import RedisServer
+from tests.support.programs import Program, wait_until
+from tests.support.redis_server import RedisServer
 
 NDJSON = "application/x-ndjson"
 
@@ -28,7 +29,7 @@ def lines(number: int, block: int = 1000) -> Iterator[bytes]:
         yield b"".join(b'{"x": %d}\n' % x for x in range(start, min(start + block, number)))
 
 
-def test_a_watcher_sees_a_job_through_and_resumes_after_a_break(run: Callable[..., Program], system: System) -> None:
+def test_a_watcher_sees_every_event_and_resumes_after_a_disconnect(run: Callable[..., Program], system: System) -> None:
     served = Served(run, system.state.url, ASSAY_CACHE_URL=system.cache.url)
     job = served.submit(*({"x": x} for x in range(40)), spec={"cost_s": 0.05, "batch_items": 2})
     first = served.watch(job)
@@ -39,17 +40,26 @@ def test_a_watcher_sees_a_job_through_and_resumes_after_a_break(run: Callable[..
             break
     first.close()
     seen += served.watch(job, seen[-1][0]).events()
-    assert [name for name, _ in seen] == sorted({name for name, _ in seen}), "nothing twice, nothing out of order"
+    assert [name for name, _ in seen] == sorted({name for name, _ in seen}), "no event comes twice or out of order"
     assert (seen[0][1], seen[-1][1]) == ("queued", "done")
     kept = system.core.state.xrange(f"assay:job:{job}:events")
-    assert [name for name, _ in seen] == [name for name, _ in kept], "nothing is missing"
-    # With `wait`, the answer to the submit has the results.
-    status, answer = served.ask("POST", "/v1/jobs?wait=30", {"kind": "simulated", "items": [{"x": 1}]})
+    assert [name for name, _ in seen] == [name for name, _ in kept], "no event is missing"
+    # With `wait`, the answer to the submit contains the results.
+    status, answer = served.ask("POST", "/v1/jobs?wait=120", {"kind": "simulated", "items": [{"x": 1}]})
     assert (status, answer["state"], len(answer["results"])) == (200, "done", 1)
 
 
-def test_a_watcher_that_leaves_gives_its_thread_back(run: Callable[..., Program], redis_url: str) -> None:
-    served = Served(run, redis_url, ASSAY_WEB_THREADS="8")
+#: Startup code of a web process that sends no pings: a failed ping would show that a watcher has left.
+NO_PINGS = "import sys; sys.path.insert(0, '.'); import web.jobs.events; web.jobs.events.PING_S = 3600.0"
+
+
+def test_a_watcher_that_leaves_gives_its_thread_back(
+    run: Callable[..., Program], redis_url: str, tmp_path: Path
+) -> None:
+    (startup := tmp_path / "startup").mkdir()
+    (startup / "sitecustomize.py").write_text(NO_PINGS)
+    served = Served(run, redis_url, ASSAY_WEB_THREADS="8", PYTHONPATH=str(startup))
+    assert "sitecustomize" not in served.program.output, "the startup code failed"
     job = served.submit({"x": 1})
     streams = [served.watch(job) for _ in range(7)]
     assert served.ask("GET", f"/v1/jobs/{job}/events")[0] == 503
@@ -63,25 +73,27 @@ def test_a_watcher_that_leaves_gives_its_thread_back(run: Callable[..., Program]
             return False
         return True
 
-    wait_until(again, "there is room again, long before the next ping", timeout_s=8)
+    wait_until(again, "the seat of a watcher is free again")
 
 
-def test_a_stop_does_not_wait_for_watchers(served: Served) -> None:
+def test_a_stop_does_not_wait_for_watchers(run: Callable[..., Program], redis_url: str) -> None:
+    served = Served(run, redis_url, ASSAY_STOP_GRACE_S="3600")  # a stop that waits for the watcher takes this long
     stream = served.watch(served.submit({"x": 1}))
-    started = time.monotonic()
     assert served.program.stop(signal.SIGTERM) == 0
-    assert time.monotonic() - started < 10
     assert [event for _, event in stream.events()] == ["queued"]
 
 
-def test_a_client_that_lingers_holds_nobody_up(served: Served) -> None:
-    with socket.create_connection(("127.0.0.1", served.port)) as client:
-        client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        assert client.recv(100)
-        started = time.monotonic()
-        for _ in range(3):
+def test_clients_that_linger_delay_no_other_client(served: Served) -> None:
+    """gunicorn's own worker stops accepting for two seconds for each client that does not close its side."""
+    number = 50
+    started = time.monotonic()
+    with ExitStack() as lingering:
+        for _ in range(number):
+            client = lingering.enter_context(socket.create_connection(("127.0.0.1", served.port)))
+            client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            assert client.recv(100)
             assert served.ask("GET", "/health")[0] == 200
-        assert time.monotonic() - started < 1.5
+    assert time.monotonic() - started < number, "100 s where lingering clients block, and half a second where not"
 
 
 def test_an_upload_comes_in_pieces_of_unknown_length(served: Served) -> None:
@@ -112,7 +124,7 @@ def test_a_bomb_is_refused_in_little_memory(run: Callable[..., Program], redis_u
     before = process.memory_info().rss
     status, problem = served.ask("POST", "/v1/jobs", bomb, Content_Type="application/json", Content_Encoding="gzip")
     assert (status, problem["status"]) == (413, 413)
-    # As lines: one without an end.
+    # As JSON lines, it is a line without an end.
     status, problem = served.ask("POST", "/v1/jobs?kind=simulated", bomb, Content_Type=NDJSON, Content_Encoding="gzip")
     assert (status, problem["field"]) == (413, "line 1")
     assert process.memory_info().rss - before < 150_000_000
@@ -124,16 +136,16 @@ def test_a_large_body_that_is_refused_early_still_gets_its_answer(run: Callable[
     assert (status, problem["title"]) == (413, "Too large")
 
 
-def test_without_redis_a_submit_is_refused_quickly_and_accepted_later(
+def test_without_redis_a_submit_is_refused_at_once_and_accepted_later(
     run: Callable[..., Program], tmp_path: Path
 ) -> None:
     with RedisServer(tmp_path) as server:
         served = Served(run, server.url)
         served.submit({"x": 1})
         server.stop()
-        started = time.monotonic()
-        status, problem = served.ask("POST", "/v1/jobs", {"kind": "simulated", "items": [{"x": 1}]})
-        assert (status, time.monotonic() - started < 5) == (503, True)
+        # A refusal that came at the end of the wait would come after the timeout of this client.
+        status, problem = served.ask("POST", "/v1/jobs?wait=300", {"kind": "simulated", "items": [{"x": 1}]})
+        assert status == 503
         assert "does not answer" in problem["detail"]
         server.start()
         served.submit({"x": 2})
@@ -146,7 +158,7 @@ def test_beyond_loopback_the_server_starts_with_tokens_only(
     argv = ("gunicorn", "--config", "web/gunicorn_config.py", "web.wsgi:app")
     alone = run(*argv, ASSAY_REDIS_URL=redis_url, ASSAY_HOST="0.0.0.0")
     assert alone.wait() != 0
-    assert "ASSAY_HOST: without tokens the API stays on loopback" in alone.output
+    assert "ASSAY_HOST: without tokens the API serves only loopback" in alone.output
     tokens = tmp_path / "tokens.jsonl"
     missing = run(*argv, ASSAY_REDIS_URL=redis_url, ASSAY_HOST="0.0.0.0", ASSAY_TOKENS_FILE=str(tokens))
     assert missing.wait() != 0

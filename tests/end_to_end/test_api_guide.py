@@ -1,4 +1,4 @@
-"""docs/api.md: each of its commands, as written, against the real processes."""
+"""Every command of docs/api.md, as it stands there, against the real processes."""
 
 import gzip
 import os
@@ -13,12 +13,13 @@ import pytest
 from tests.conftest import ROOT
 from tests.end_to_end.api import Served
 from tests.end_to_end.system import System
-from tests.programs import Program
+from tests.support.programs import PATIENCE_S, Program
 
 GUIDE = (ROOT / "docs/api.md").read_text()
-#: Prints what the API answered; a command that hangs is a failure of its own.
+#: Prints the status of each answer. A command that hangs ends with the status 000.
 CURL = (
-    """curl() { command curl --silent --max-time 20 --output /dev/null --write-out '%{http_code} %{url}\\n' "$@"; }\n"""
+    f"curl() {{ command curl --silent --max-time {PATIENCE_S:.0f} --output /dev/null "
+    """--write-out '%{http_code} %{url}\\n' "$@"; }\n"""
 )
 
 
@@ -32,13 +33,13 @@ def test_the_commands_of_the_guide_work(run: Callable[..., Program], system: Sys
     (tmp_path / "items.jsonl").write_text('{"x": 1}\n{"x": 2}\n')
     (tmp_path / "items.jsonl.gz").write_bytes(gzip.compress(b'{"x": 1}\n'))
     script = CURL + "\n".join(block for block in re.findall(r"(?s)```\n(.*?)```", GUIDE) if "curl" in block)
-    script = script.replace("> results.jsonl", "")  # the answer's status is what is looked at here
+    script = script.replace("> results.jsonl", "")  # the test reads only the status of the answer
     environment = os.environ | {"API": f"http://127.0.0.1:{served.port}", "JOB": job, "JUDGED": judged}
     ended = subprocess.run(
         ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     answers = ended.stdout.splitlines()
     assert len(answers) == len(re.findall(r"(?m)(?:^|; )curl ", GUIDE))
-    # 409: a job that has ended is not cancelled, nor paused once it has run again.
+    # 409: the API does not cancel a job that has ended, nor pause it after it has run again.
     assert {answer for answer in answers if not answer.startswith(("200", "202", "409"))} == set(), ended.stdout
     assert sum(answer.startswith("409") for answer in answers) <= 2, ended.stdout

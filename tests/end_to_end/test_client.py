@@ -11,11 +11,11 @@ import psutil
 import pytest
 from assay import Assay
 
-from tests import client_scenarios
 from tests.conftest import ROOT
 from tests.end_to_end.api import Served
 from tests.end_to_end.system import System
-from tests.programs import Program
+from tests.support import client_scenarios
+from tests.support.programs import Program
 
 SCENARIOS = [
     client_scenarios.submit_wait_and_read,
@@ -46,9 +46,9 @@ def test_a_large_upload_stays_flat_in_memory(served: Served, system: System) -> 
     before = max(process.memory_info().rss for process in web)
     with Assay(f"http://127.0.0.1:{served.port}") as client:
         job = client.submit("simulated", ({"id": f"item-{n}", "x": "text " * 20} for n in range(number)), cache="off")
-        assert system.job(job.id).layout.startswith("stored:")
+        assert system.job(job.id).layout.is_stored
         grown = max(process.memory_info().rss for process in web) - before
-        assert grown < 60_000_000, "the body alone has 20 MB, its items as objects ten times that"
+        assert grown < 60_000_000, "the body has 20 MB, and its items as objects ten times as much"
         job.cancel()
 
 
@@ -69,7 +69,7 @@ def test_the_example_prints_rewards(served: Served, tmp_path: Path) -> None:
 
 
 def run_python(served: Served, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """A program with nothing but the client on its path."""
+    """Run a program that can import the client and no part of the server."""
     environment = {"ASSAY_URL": f"http://127.0.0.1:{served.port}", "PYTHONPATH": str(ROOT / "client/src")}
     return subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False

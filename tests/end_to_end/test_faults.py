@@ -1,4 +1,4 @@
-"""Whatever dies, every item gets exactly one outcome, in order, counted once; and nothing innocent is failed."""
+"""Whichever process dies, each item gets a single outcome, in order and counted once, and no innocent item fails."""
 
 import os
 import random
@@ -14,7 +14,7 @@ import pytest
 from config import keys
 from tasks.jobs.model import JobHead
 from tests.end_to_end.system import System
-from tests.programs import Program, wait_until
+from tests.support.programs import PATIENCE_S, Program, wait_until
 
 
 def items(number: int, **fields: Any) -> list[dict[str, Any]]:
@@ -29,9 +29,9 @@ def test_a_killed_child_loses_nothing(system: System) -> None:
     assert (ended.state, ended.ok, ended.failed) == ("done", 200, 0)
 
 
-def test_what_a_killed_worker_held_is_taken_back_and_run(system: System) -> None:
-    job = system.submit(*items(2), spec={"cost_s": 3, "batch_items": 1})
-    wait_until(lambda: len(system.core.state.smembers(keys.holders())) == 2, "both items run")
+def test_the_chunks_of_a_killed_worker_are_recovered_and_run(system: System) -> None:
+    job = system.submit(*items(20), spec={"cost_s": 1, "batch_items": 1})
+    wait_until(lambda: len(system.core.state.smembers(keys.holders())) == 2, "both workers run an item")
     holders = {str(holder): holder.split("/")[0] for holder in system.core.state.smembers(keys.holders())}
     dead, name = next(iter(holders.items()))
     worker = system.core.registry.get(name)
@@ -39,12 +39,15 @@ def test_what_a_killed_worker_held_is_taken_back_and_run(system: System) -> None
     victim = psutil.Process(worker.pid)
     for process in [victim, *victim.children(recursive=True)]:
         process.kill()
-    wait_until(lambda: not system.core.state.sismember(keys.holders(), dead), "what the dead held is taken back")
-    assert system.finish(job).ok == 2
+    wait_until(
+        lambda: not system.core.state.sismember(keys.holders(), dead),
+        "the chunks of the dead worker are back in the ledger",
+    )
+    assert system.finish(job).ok == 20
 
 
 @pytest.mark.parametrize(
-    ("kills", "number"), [(8, 4000), pytest.param(40, 20_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+    ("kills", "number"), [(8, 4000), pytest.param(40, 20_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
 )
 def test_random_kills_lose_nothing_and_blame_nobody(system: System, kills: int, number: int) -> None:
     chance = random.Random(number)
@@ -52,26 +55,26 @@ def test_random_kills_lose_nothing_and_blame_nobody(system: System, kills: int, 
     for kill in range(kills):
         system.wait_for_progress(job, min(number - 1, number * kill // (kills + 1) + 1))
         system.kill_a_worker(chance)
-    ended = system.finish(job, 300)
+    ended = system.finish(job)
     assert (ended.state, ended.ok, ended.failed) == ("done", number, 0)
 
 
 @pytest.mark.parametrize(
-    ("kills", "number"), [(4, 22_000), pytest.param(30, 200_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+    ("kills", "number"), [(4, 22_000), pytest.param(30, 200_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
 )
 def test_random_kills_of_workers_and_movers_lose_nothing_of_a_stored_job(
     system: System, kills: int, number: int
 ) -> None:
     chance = random.Random(number)
     lines = (b'{"id": "item-%d", "x": %d}' % (x, x) for x in range(number))
-    job = system.core.door.submit_lines(JobHead(kind="simulated", spec={"batch_items": 100}), lines)
-    assert system.job(job).layout.startswith("stored:")
+    job = system.core.submitter.submit_lines(JobHead(kind="simulated", spec={"batch_items": 100}), lines)
+    assert system.job(job).layout.is_stored
     for kill in range(kills):
         system.wait_for_progress(job, min(number - 1, number * kill // (kills + 1) + 1))
         system.kill_a_worker(chance)
         for mover in system.children("cpu"):
             mover.kill()
-    ended = system.finish(job, 300)
+    ended = system.finish(job)
     assert (ended.state, ended.ok, ended.failed) == ("done", number, 0)
     assert all(row["id"] == f"item-{index}" for index, row in enumerate(system.rows(job)))
     assert system.core.state.keys(keys.job_outcomes(job, "*")) == []
@@ -96,7 +99,6 @@ def test_everything_killed_at_once_goes_on_after_a_restart(system: System) -> No
 def test_redis_restarted_in_the_middle_of_a_job(system: System, how: signal.Signals) -> None:
     job = system.submit(*items(400), spec={"cost_s": 0.01, "batch_items": 10})
     system.wait_for_progress(job, 50)
-    time.sleep(0.3 if how == signal.SIGTERM else 1.1)  # AOF everysec: what is older than a second is on disk
     system.state.stop(how)
     time.sleep(0.3)
     system.state.start()
@@ -123,14 +125,14 @@ def test_a_process_killed_between_store_and_publish_leaves_a_job_that_is_run(
 import os, signal
 from config.settings import load_settings
 from tasks.app import create_celery
-from tasks.jobs.core import create_core
-from tasks.jobs.dispatch import Dispatcher
+from tasks.composition import create_core
+from tasks.jobs.dispatch.dispatcher import Dispatcher
 from tasks.jobs.model import JobRequest
 
-Dispatcher.fill = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # what it leaves to publish, others may fill
+Dispatcher.fill = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # others may fill
 settings = load_settings()
 core = create_core(settings, create_celery(settings))
-core.door.submit(JobRequest(kind="simulated", items=[{"x": x} for x in range(5)]))
+core.submitter.submit(JobRequest(kind="simulated", items=[{"x": x} for x in range(5)]))
 """
     submitter = run("python", "-c", code, ASSAY_REDIS_URL=system.state.url, ASSAY_CACHE_URL=system.cache.url)
     assert submitter.wait() == -signal.SIGKILL
@@ -152,7 +154,9 @@ def test_a_message_deleted_by_hand_is_sent_again(system: System) -> None:
 def test_workers_that_no_longer_hear_their_queue_start_anew(system: System) -> None:
     for slot in (0, 1):
         worker = [f"gpu.node1.{slot}@node1"]
-        assert system.celery.control.cancel_consumer(f"gpu.node1.{slot}", destination=worker, reply=True, timeout=30)
+        assert system.celery.control.cancel_consumer(
+            f"gpu.node1.{slot}", destination=worker, reply=True, timeout=PATIENCE_S
+        )
     before = {worker.incarnation for worker in system.core.registry.workers() if worker.pool == "device"}
     job = system.submit(*items(5))
     assert system.finish(job).ok == 5
@@ -161,11 +165,10 @@ def test_workers_that_no_longer_hear_their_queue_start_anew(system: System) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 def test_a_child_that_hangs_before_it_has_taken_anything_is_replaced(system: System) -> None:
     for child in system.children():
         child.suspend()
-    assert system.finish(system.submit(*items(5)), 150).ok == 5
+    assert system.finish(system.submit(*items(5))).ok == 5
 
 
 def test_one_item_that_kills_its_worker_every_time_fails_and_the_others_do_not(system: System) -> None:
@@ -179,7 +182,7 @@ def test_one_item_that_kills_its_worker_every_time_fails_and_the_others_do_not(s
 @pytest.mark.parametrize("how", ["sleep", "interpreter"])
 def test_a_child_that_hangs_is_killed_and_only_its_item_is_lost(system: System, how: str) -> None:
     job = system.submit(
-        *[{"x": x, "hang": how if x == 3 else ""} for x in range(8)], spec={"batch_items": 8, "timeout_s": 1.0}
+        *[{"x": x, "hang": how if x == 3 else ""} for x in range(8)], spec={"batch_items": 8, "timeout_s": 3.0}
     )
     ended = system.finish(job)
     assert (ended.ok, ended.failed) == (7, 1)
@@ -198,22 +201,22 @@ def test_two_jobs_with_the_same_items_at_once_compute_them_once(system: System) 
     assert len(system.computed()) == 100
 
 
-def test_one_of_two_such_jobs_cancelled_halfway_does_not_hurt_the_other(system: System) -> None:
+def test_cancelling_a_job_does_not_affect_another_job_with_the_same_items(system: System) -> None:
     spec = {"cacheable": True, "cost_s": 0.02, "batch_items": 5}
     first, second = (system.submit(*items(100), spec=spec) for _ in range(2))
     system.wait_for_progress(first, 20)
     system.core.cancel(first)
     assert system.finish(second).ok == 100
     assert system.finish(first).state == "cancelled"
-    assert len(system.computed()) <= 110, "at most what was under way when it was cancelled"
+    assert len(system.computed()) <= 110, "at most the items in flight when it was cancelled are computed twice"
 
 
-def test_cancel_stops_the_work_within_about_a_second(system: System) -> None:
-    job = system.submit(*items(100), spec={"cost_s": 30, "batch_items": 1})
-    wait_until(lambda: system.core.state.smembers(keys.holders()), "it runs")
+def test_cancel_stops_workers_in_the_middle_of_an_item(system: System) -> None:
+    job = system.submit(*items(100), spec={"cost_s": 3600, "batch_items": 1})
+    wait_until(lambda: system.core.state.smembers(keys.holders()), "a worker runs an item")
     system.core.cancel(job)
-    # Each item would take 30 s: to be through in this time, a worker must have stopped in the middle of one.
-    wait_until(lambda: not system.core.state.smembers(keys.holders()), "no worker is at it any more", timeout_s=15)
+    # Each item takes an hour, so a worker is free in time only if it stops in the middle of an item.
+    wait_until(lambda: not system.core.state.smembers(keys.holders()), "no worker runs an item of the job")
     assert {row["status"] for row in system.rows(job)} == {"cancelled"}
     after = system.submit(*items(3))
     assert system.finish(after).ok == 3
@@ -223,7 +226,8 @@ def test_a_device_drained_and_another_added_in_the_middle(system: System) -> Non
     job = system.submit(*items(300), spec={"cost_s": 0.01, "batch_items": 10})
     system.wait_for_progress(job, 30)
     system.core.pause_queue("gpu.node1.0", draining=True)
-    system.core.pause(job)  # until the other is there, however long this machine takes to start it
+    system.core.pause_queue("gpu.node1.1")  # so that only the new device can run the rest
+    system.core.pause(job)
     system.launch("device", "--slot", "0", ASSAY_NODE="node2")
     system.wait_for_workers(4)
     system.core.resume(job)

@@ -1,4 +1,4 @@
-"""The real Flower beside real workers: what its API tells of tasks, to whom, and what it refuses."""
+"""The real Flower beside real workers: its API shows tasks without payload, asks for a login, and refuses commands."""
 
 import json
 import urllib.error
@@ -7,11 +7,11 @@ from base64 import b64encode
 from pathlib import Path
 
 from tests.end_to_end.system import System
-from tests.programs import wait_until
-from workers.embedded_redis import free_port
-from workers.flower import AUTH_FILE
+from tests.support.ports import free_port
+from tests.support.programs import PATIENCE_S, wait_until
+from workers.processes.flower import AUTH_FILE
 
-#: In the item, the spec and the metadata of the job, none of which a message carries.
+#: Stands in the item and the metadata of the job, which a message does not carry.
 PAYLOAD = "a-prompt-nobody-else-may-read"
 
 
@@ -19,7 +19,7 @@ def ask(port: int, path: str, auth: str = "", method: str = "GET") -> tuple[int,
     headers = {"Authorization": f"Basic {b64encode(auth.encode()).decode()}"} if auth else {}
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=20) as reply:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
             return int(reply.status), reply.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode(errors="replace")
@@ -27,7 +27,7 @@ def ask(port: int, path: str, auth: str = "", method: str = "GET") -> tuple[int,
         return 0, ""
 
 
-def test_flower_names_job_and_chunk_shows_no_payload_and_lets_nobody_in_or_do_anything(
+def test_flower_names_job_and_chunk_shows_no_payload_asks_for_a_login_and_refuses_commands(
     system: System, tmp_path: Path
 ) -> None:
     port, tokens, data = free_port(), tmp_path / "tokens.jsonl", tmp_path / "flower"
@@ -46,19 +46,19 @@ def test_flower_names_job_and_chunk_shows_no_payload_and_lets_nobody_in_or_do_an
     seen = {"tasks": ""}
 
     def has_chunk() -> bool:
-        # Flower answers before it hears events, and what was told before that is lost: so there is always a next job.
+        # Flower answers HTTP before it receives events, and earlier events are lost: so submit a job for every poll.
         jobs.append(system.submit({"x": len(jobs), "id": PAYLOAD}, metadata={"note": PAYLOAD}))
         system.finish(jobs[-1])
         seen["tasks"] = ask(port, "/api/tasks", auth)[1]
         return any(job in seen["tasks"] for job in jobs)
 
     wait_until(has_chunk, "Flower has heard of a chunk")
-    # Of a task whose first event was lost Flower knows the id only.
+    # Flower knows only the id of a task whose first event was lost.
     tasks = [task for task in json.loads(seen["tasks"]).values() if task["name"]]
     assert {task["name"] for task in tasks} <= {"assay.chunk", "assay.probe", "assay.follow"}
     own, job = next((task, job) for task in tasks for job in jobs if job in str(task["kwargs"]))
     assert own["name"] == "assay.chunk"
-    assert own["kwargs"] == f"{{'job': '{job}', 'chunk': '{job}.{own['kwargs'].rpartition('.')[2][:-2]}'}}"
+    assert own["kwargs"] == f"{{'job_id': '{job}', 'chunk': '{job}.{own['kwargs'].rpartition('.')[2][:-2]}'}}"
     assert own["args"] in ("()", "[]")
     pages = ("/", "/workers", "/tasks", "/broker", f"/task/{own['uuid']}", "/api/workers?refresh=1", "/metrics")
     shown = {path: ask(port, path, auth) for path in pages} | {"/api/tasks": (200, seen["tasks"])}

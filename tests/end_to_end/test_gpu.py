@@ -1,4 +1,4 @@
-"""On a host with GPUs: one worker per real GPU, each seeing only its own. Skipped, saying so, elsewhere."""
+"""On a host with GPUs, each GPU has a worker that sees only this GPU. Elsewhere the test is skipped with a reason."""
 
 import os
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from config.settings import Settings
 from tasks.app import create_celery
 from tasks.probe import ask
 from tasks.registry import Registry
-from tests.programs import Program, wait_until
-from workers.devices import discover_gpus
+from tests.support.programs import PATIENCE_S, Program, wait_until
+from workers.devices.discovery import discover_gpus
 
 GPUS, _ = discover_gpus(os.environ)
 
@@ -23,6 +23,6 @@ def test_one_worker_per_gpu(run: Callable[..., Program], settings: Settings, sta
     wait_until(lambda: sum(worker.state == "ready" for worker in registry.workers()) == len(GPUS), "all slots ready")
     with create_celery(settings) as app:
         for slot, gpu in enumerate(GPUS):
-            answer = ask(app, state, f"gpu.node1.{slot}", timeout_s=30)
+            answer = ask(app, state, f"gpu.node1.{slot}", timeout_s=PATIENCE_S)
             assert answer is not None
             assert answer["environment"]["CUDA_VISIBLE_DEVICES"] == gpu

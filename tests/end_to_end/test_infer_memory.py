@@ -1,4 +1,4 @@
-"""Files of any length pass through an inference job without anybody's memory growing: real processes, weighed."""
+"""An inference job of any length does not make the memory of any process grow, measured on the real processes."""
 
 import json
 import subprocess
@@ -11,20 +11,20 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests import parrot
 from tests.conftest import ROOT
 from tests.end_to_end.api import Served
 from tests.end_to_end.system import System
-from tests.programs import Program
-from tests.redis_server import RedisServer
+from tests.support import parrot
+from tests.support.programs import PATIENCE_S, Program
+from tests.support.redis_server import RedisServer
 
 MB = 1 << 20
-#: A question of this many characters is also in its answer: so that whoever keeps rows is seen to.
+#: Characters of a question, which are also in its answer, and of a context: a process that keeps rows grows visibly.
 QUESTION, CONTEXT = 1000, 3000
 
 
 class Weighed:
-    """A system of two device slots, with the most that each part of it came to hold."""
+    """A system of two device slots whose memory is measured, part by part."""
 
     def __init__(self, run: Callable[..., Program], folder: Path, state: RedisServer, cache: RedisServer) -> None:
         self._run, self._folder = run, folder
@@ -39,7 +39,7 @@ class Weighed:
         )
 
     def infer(self, number: int) -> dict[str, float]:
-        """MB by part while so many rows are answered."""
+        """Answer this number of rows, and return the peak memory of each part in MB."""
         contexts, output = self._folder / "contexts.jsonl", self._folder / "output.jsonl"
         with contexts.open("w") as file:
             for n in range(number):
@@ -56,7 +56,7 @@ class Weighed:
                 most[part] = max(most[part], size / MB)
             with suppress(subprocess.TimeoutExpired):
                 client.process.wait(0.1)
-        assert client.wait() == 0, client.output[-3000:]
+        assert client.wait(PATIENCE_S) == 0, client.output[-3000:]
         assert f"Successful inferences: {number}\n" in client.output
         with output.open() as file:
             for n, line in zip(range(number), file, strict=True):
@@ -95,5 +95,5 @@ def weighed(run: Callable[..., Program], tmp_path: Path) -> Iterator[Weighed]:
 def test_many_rows_take_no_more_memory_than_few(weighed: Weighed, few: int, many: int, most_mb: float) -> None:
     before = weighed.infer(few)
     after = weighed.infer(many)
-    assert many * (QUESTION + CONTEXT) / MB > most_mb, "or it would not be seen"
+    assert many * (QUESTION + CONTEXT) / MB > most_mb, "otherwise kept rows would not show"
     assert {part: round(size) for part, size in after.items() if size - before[part] > most_mb} == {}, before

@@ -1,4 +1,4 @@
-"""Judge jobs through the real processes, against a judge API at the wire. All tests share one running system."""
+"""Judge jobs through the real processes, against a judge API at the wire. The tests of this module share a system."""
 
 import os
 import signal
@@ -9,11 +9,11 @@ from assay import Assay
 from assay.cli.main import main
 
 from config import keys
-from tasks.apis.usage import of_job
+from tasks.providers.usage import of_job
 from tests.end_to_end import judging as stand
 from tests.end_to_end.api import Served
 from tests.end_to_end.judging import Judging
-from tests.programs import Program, wait_until
+from tests.support.programs import PATIENCE_S, Program, wait_until
 
 in_full = pytest.mark.slow
 
@@ -33,7 +33,7 @@ def judging(shared: Judging) -> Judging:
 @pytest.mark.parametrize("number", [100, pytest.param(500, marks=in_full)])
 def test_the_same_items_in_four_jobs_at_once_are_asked_once(judging: Judging, number: int) -> None:
     items = judging.items(number)
-    with judging.api.held():  # so that none is answered before all are there
+    with judging.api.held():  # no call is answered before every job is submitted
         jobs = [judging.submit(items) for _ in range(4)]
         wait_until(lambda: judging.api.counts()["in_flight"], "calls are in flight")
     assert [judging.finish(job).ok for job in jobs] == [number] * 4
@@ -41,12 +41,12 @@ def test_the_same_items_in_four_jobs_at_once_are_asked_once(judging: Judging, nu
     again = judging.judged(items)
     assert (again.ok, again.cached, judging.api.calls) == (number, number, number)
     assert judging.judged(items, spec={"rubric": "helpfulness"}).ok == number
-    assert judging.api.calls == 2 * number, "another rubric is another question"
+    assert judging.api.calls == 2 * number, "a different rubric makes a different question"
     assert judging.judged(items, spec={"model": "development-large"}).ok == number
-    assert judging.api.calls == 3 * number, "and so is another model"
+    assert judging.api.calls == 3 * number, "and so does a different model"
 
 
-def test_equal_items_of_a_job_are_asked_once_and_no_more_are_in_flight_than_may_be(judging: Judging) -> None:
+def test_equal_items_of_a_job_are_asked_once_within_the_limit_of_calls_in_flight(judging: Judging) -> None:
     judging.limit(concurrency=3)
     judging.api.set(latency_ms="20")
     ended = judging.judged(judging.items(20) * 3)
@@ -69,7 +69,7 @@ def test_without_the_cache_every_sample_is_a_call(judging: Judging) -> None:
 def test_two_workers_share_one_rate_and_a_storm_of_errors_costs_no_verdict(
     judging: Judging, number: int, rpm: int, latency_ms: int, least_peak: int
 ) -> None:
-    """With 128 places, 20 % of 429s and 5 % of 500s: all are scored, and the API never sees more than it may."""
+    """128 places, 20 % of 429s and 5 % of 500s: every item is scored, and the API never gets more than its limit."""
     judging.limit("rated", rpm=rpm)
     judging.api.set(share_429=0.2, share_500=0.05, retry_after_s=0, latency_ms=str(latency_ms))
     ended = judging.judged(number, spec={"profile": "rated"})
@@ -82,7 +82,7 @@ def test_two_workers_share_one_rate_and_a_storm_of_errors_costs_no_verdict(
 
 
 def test_a_verdict_is_what_the_judge_says_last(judging: Judging) -> None:
-    judging.api.set(thinking=True)  # which begins with the lowest score there is
+    judging.api.set(thinking=True)  # its thoughts begin with the lowest score of the scale
     ended = judging.judged(10, spec={"use_schema": "never"})
     assert {row["score"] for row in judging.rows(ended)} == {10.0}
 
@@ -97,7 +97,7 @@ def test_a_verdict_is_what_the_judge_says_last(judging: Judging) -> None:
         ("share_500", {"max_retries": 0}, "api_unavailable"),
     ],
 )
-def test_no_verdict_is_no_number_and_not_remembered(
+def test_an_item_without_verdict_has_no_score_and_is_not_cached(
     judging: Judging, knob: str, spec: dict[str, int], reason: str
 ) -> None:
     judging.api.set(**{knob: 1.0})
@@ -111,13 +111,13 @@ def test_no_verdict_is_no_number_and_not_remembered(
 
 
 def test_a_hung_connection_costs_only_its_item(judging: Judging) -> None:
-    judging.api.set(share_hang=0.02, seed=1)  # of its first 60 calls, the 14th and no other
+    judging.api.set(share_hang=0.02, seed=1)  # with this seed only the 14th of the first 60 calls
     job = judging.submit(40, spec={"timeout_s": 300})
 
     def only_the_hung_waits() -> bool:
         return judging.api.counts()["by_fate"].get("hang") == 1 and judging.system.job(job).ok == 39
 
-    wait_until(only_the_hung_waits, "all others have their verdict")
+    wait_until(only_the_hung_waits, "every item but the hanging one has its verdict")
     judging.system.core.cancel(job)
 
 
@@ -129,20 +129,22 @@ def test_cancel_stops_the_calls(judging: Judging) -> None:
         judging.wait_for_calls(in_flight=16)
         before = judging.api.calls
         judging.system.core.cancel(job)
-        wait_until(lambda: not judging.system.core.state.exists(keys.running("api")), "no worker is at it")
+        wait_until(
+            lambda: not judging.system.core.state.exists(keys.running("api")), "no worker runs a chunk of the job"
+        )
     judging.wait_for_calls(in_flight=0)
-    # Each of the four threads hears of it by itself, and the places of the first may go to the next for a moment.
+    # Each of the four threads learns of it by itself, and may get the places of the previous thread for a moment.
     assert judging.api.calls <= before + 3 * 16
     assert set(judging.api.counts()["by_status"]) == {"200", "left"}
 
 
-def test_killed_api_workers_lose_nothing_and_only_what_was_in_flight_is_asked_again(judging: Judging) -> None:
+def test_killed_api_workers_lose_nothing_and_only_calls_in_flight_are_repeated(judging: Judging) -> None:
     judging.limit(concurrency=16)
     job = judging.submit(300)
     judging.system.wait_for_progress(job, 20)
     with judging.api.held():
         judging.wait_for_calls(in_flight=16)
-        wait_until(lambda: judging.system.job(job).ok == judging.api.calls - 16, "what was answered is written down")
+        wait_until(lambda: judging.system.job(job).ok == judging.api.calls - 16, "every answered item is committed")
         for worker in judging.system.parents("api"):
             os.kill(worker.pid, signal.SIGKILL)
         judging.wait_for_calls(in_flight=0)
@@ -159,7 +161,7 @@ def test_killed_api_workers_lose_nothing_and_only_what_was_in_flight_is_asked_ag
 def test_a_dead_api_fails_its_job_with_that_reason_and_no_other(
     judging: Judging, profile: str, knobs: dict[str, float], reason: str
 ) -> None:
-    """Its circuit stays open beyond the deadline: there is nothing to wait for."""
+    """The circuit stays open beyond the deadline, so waiting is useless."""
     judging.api.set(**knobs)
     ended = judging.judged(20, deadline_s=50.0, max_failed_share=0.5, spec={"profile": profile, "timeout_s": 0.5})
     assert (ended.state, ended.ok, ended.reason) == ("failed", 0, "too_many_failed")
@@ -178,18 +180,18 @@ def test_a_budget_stops_the_job_and_keeps_what_is_done(judging: Judging) -> None
     assert (ended.state, ended.ok + ended.failed) == ("done", 12)
     assert ended.reasons == {"budget_spent": ended.failed}
     assert 0 < ended.ok == judging.api.calls == spent.calls
-    assert spent.cost["USD"] - 1.0 < 0.5, "the last call may pass it, and no other begins"
+    assert spent.cost["USD"] - 1.0 < 0.5, "the last call may exceed the budget, and no further call begins"
 
 
-def test_what_a_fallback_answers_is_cached_as_its_answer(judging: Judging) -> None:
+def test_the_answer_of_a_fallback_is_cached_under_the_fallback(judging: Judging) -> None:
     items = judging.items(10)
     ended = judging.judged(items, spec={"profile": "replaced"})
     assert (ended.ok, judging.api.calls) == (10, 10), judging.api.counts()
     assert {row["value"]["verdicts"][0]["answered_by"] for row in judging.rows(ended)} == {"main"}
     again = judging.judged(items)
-    assert (again.cached, judging.api.calls) == (10, 10), "asked of `main` itself, it is known"
+    assert (again.cached, judging.api.calls) == (10, 10), "`main` itself has answered the same questions"
     judging.judged(items, spec={"profile": "replaced"})
-    assert judging.api.calls == 20, "but nobody has heard what the first one would say"
+    assert judging.api.calls == 20, "the verdict of the first profile is still unknown"
 
 
 def test_a_judge_is_calibrated_through_the_client_and_the_command(
@@ -201,10 +203,10 @@ def test_a_judge_is_calibrated_through_the_client_and_the_command(
     url = f"http://127.0.0.1:{web.port}"
     items = [item | {"label": 10 if n < 6 else 1} for n, item in enumerate(judging.items(8))]
     with Assay(url) as client:
-        job = client.judge(items, profile="main", spec={"mode": "reference"}).wait(60, progress=False)
+        job = client.judge(items, profile="main", spec={"mode": "reference"}).wait(PATIENCE_S, progress=False)
         found = job.calibration()
     assert (found.state, found.n, found.agreement, found.mean_error) == ("done", 8, 0.75, 2.25)
-    assert found.kappa == 0.0, "it gives the most to everybody, which is no judging"
+    assert found.kappa == 0.0, "it gives each item the highest score, which is no judgement"
     assert main(["calibration", job.id, "--url", url]) == 0
     assert "8 of 8 items have score and label" in capsys.readouterr().out
 

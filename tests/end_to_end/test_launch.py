@@ -1,4 +1,4 @@
-"""The launcher's real processes: pinned, restarted, scaled, one per slot."""
+"""The processes of the launcher: pinned to devices, restarted, scaled, and a single worker for each slot."""
 
 import json
 import os
@@ -16,12 +16,12 @@ from config.settings import Settings
 from tasks.app import AssayCelery, create_celery
 from tasks.probe import ask
 from tasks.registry import Registry, Worker
-from tests import fake_nvidia_smi, fake_pynvml
-from tests.programs import Program, is_alive, wait_until
-from tests.redis_server import RedisServer
-from workers.embedded_redis import free_port
-from workers.flower import TASKS
-from workers.supervision import EXIT_MISCONFIGURED, EXIT_NAME_TAKEN
+from tests.support import fake_nvidia_smi, fake_pynvml
+from tests.support.ports import free_port
+from tests.support.programs import PATIENCE_S, Program, is_alive, wait_until
+from tests.support.redis_server import RedisServer
+from workers.processes.flower import TASKS
+from workers.processes.supervisor import EXIT_MISCONFIGURED, EXIT_NAME_TAKEN
 
 Run = Callable[..., Program]
 
@@ -41,7 +41,7 @@ def ready(registry: Registry, pool: str) -> list[Worker]:
     return [worker for worker in registry.workers() if worker.pool == pool and worker.state == "ready"]
 
 
-def wait_for_ready(registry: Registry, pool: str, count: int, timeout_s: float = 60) -> list[Worker]:
+def wait_for_ready(registry: Registry, pool: str, count: int, timeout_s: float = PATIENCE_S) -> list[Worker]:
     wait_until(lambda: len(ready(registry, pool)) == count, f"{count} {pool} workers", timeout_s)
     return ready(registry, pool)
 
@@ -61,7 +61,7 @@ def test_eight_gpus_are_divided_among_four_workers_and_each_sees_its_own(
     for slot, pair in enumerate(pairs):
         queue = f"gpu.node1.{slot}"
         launcher.wait_for(rf"{queue} sees devices {pair}\n")
-        answer = ask(app, state, queue, timeout_s=20)
+        answer = ask(app, state, queue, timeout_s=PATIENCE_S)
         assert answer is not None
         assert answer["worker"] == queue
         assert answer["environment"]["CUDA_VISIBLE_DEVICES"] == pair, "the child that does the work sees it too"
@@ -70,10 +70,12 @@ def test_eight_gpus_are_divided_among_four_workers_and_each_sees_its_own(
     def told() -> list[Worker]:
         return [each for each in registry.workers() if each.gpus and each.memory_mb and each.cpu_s and each.busy_s]
 
-    wait_until(lambda: len(told()) == 4, "every worker tells what it takes, and that it was busy with the probe")
+    wait_until(
+        lambda: len(told()) == 4, "every worker reports its memory and CPU time, and that it was busy with the probe"
+    )
     assert [[gpu.uuid for gpu in each.gpus] for each in told()][1] == ["GPU-0002-fake", "GPU-0003-fake"]
     assert launcher.stop() == 0
-    assert registry.workers() == [], "workers sign off"
+    assert registry.workers() == [], "workers delete their records when they stop"
 
 
 @pytest.mark.slow
@@ -90,7 +92,7 @@ def test_cpu_slots_divide_the_threads(
 ) -> None:
     run("python", "-m", "workers.launch", "device", ASSAY_REDIS_URL=redis_url, ASSAY_NODE="node1", ASSAY_SLOTS="cpu:1")
     wait_for_ready(registry, "device", 1)
-    answer = ask(app, state, "gpu.node1.0", timeout_s=20)
+    answer = ask(app, state, "gpu.node1.0", timeout_s=PATIENCE_S)
     assert answer is not None
     assert answer["environment"] == {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
 
@@ -103,7 +105,10 @@ def test_a_killed_worker_comes_back_as_a_new_incarnation(run: Run, redis_url: st
     assert first.name == "gpu.node1.1"
     children = psutil.Process(first.pid).children()
     os.kill(first.pid, signal.SIGKILL)
-    wait_until(lambda: [w.incarnation for w in ready(registry, "device")] not in ([], [first.incarnation]), "a new one")
+    wait_until(
+        lambda: [w.incarnation for w in ready(registry, "device")] not in ([], [first.incarnation]),
+        "a new incarnation is ready",
+    )
     launcher.wait_for("gpu.node1.1 died with signal SIGKILL; starting it again in 0.5 s")
     wait_until(lambda: not any(map(is_alive, children)), "the dead worker's child is gone")
     assert launcher.stop() == 0
@@ -116,7 +121,9 @@ def test_a_killed_worker_leaves_no_folder_for_temporary_files(
     launcher = run("python", "-m", "workers.launch", "cpu", ASSAY_REDIS_URL=redis_url, TMPDIR=str(folder))
     (first,) = wait_for_ready(registry, "cpu", 1)
     psutil.Process(first.pid).kill()
-    wait_until(lambda: [each.pid for each in ready(registry, "cpu")] not in ([], [first.pid]), "it was started anew")
+    wait_until(
+        lambda: [each.pid for each in ready(registry, "cpu")] not in ([], [first.pid]), "the worker has restarted"
+    )
     assert launcher.stop() == 0
     assert list(folder.iterdir()) == []
 
@@ -149,7 +156,7 @@ def test_a_second_launcher_for_a_slot_says_so_and_leaves_but_another_node_is_fin
     def launch(node: str) -> Program:
         return run(
             "python", "-m", "workers.launch", "device", "--slot", "0",
-            ASSAY_REDIS_URL=redis_url, ASSAY_NODE=node, ASSAY_HEARTBEAT_TTL_S="3",
+            ASSAY_REDIS_URL=redis_url, ASSAY_NODE=node, ASSAY_HEARTBEAT_TTL_S="10",
         )  # fmt: skip
 
     launch("node1")
@@ -175,13 +182,13 @@ def test_a_launcher_survives_a_redis_that_is_killed_and_comes_back(run: Run, tmp
         assert "Traceback" not in launcher.output
 
 
-def test_a_worker_told_to_stop_while_redis_takes_its_time_does_not_start(run: Run, tmp_path: Path) -> None:
+def test_a_worker_told_to_stop_while_redis_does_not_answer_does_not_start(run: Run, tmp_path: Path) -> None:
     with RedisServer(tmp_path / "redis") as server:
         assert server.process
         server.process.send_signal(signal.SIGSTOP)
         worker = run("python", "-m", "workers.main", "cpu", ASSAY_REDIS_URL=server.url, ASSAY_NODE="node1")
         process = psutil.Process(worker.process.pid)
-        wait_until(lambda: any(each.raddr for each in process.net_connections()), "it asks Redis")
+        wait_until(lambda: any(each.raddr for each in process.net_connections()), "the worker has connected to Redis")
         process.terminate()
         server.process.send_signal(signal.SIGCONT)
         assert worker.wait() == 0
@@ -207,9 +214,9 @@ def test_a_busy_worker_whose_launcher_is_gone_ends_and_its_slot_is_taken_over(
     first = run("python", "-m", "workers.launch", "device", "--slot", "0", **environment)
     (old,) = wait_for_ready(registry, "device", 1)
     (child,) = psutil.Process(old.pid).children()
-    child.suspend()  # busy for ever
+    child.suspend()  # it stays busy for ever
     app.publish("assay.probe", "gpu.node1.0", "normal", token="stuck")
-    wait_until(lambda: [w.active for w in ready(registry, "device")] == [1], "it has taken the work")
+    wait_until(lambda: [w.active for w in ready(registry, "device")] == [1], "the worker has taken the task")
     first.descendants()
     first.stop(signal.SIGKILL)
     run("python", "-m", "workers.launch", "device", "--slot", "0", "--slot", "0", **environment)
@@ -234,7 +241,7 @@ def test_api_tasks_share_one_asyncio_loop_per_process(
 ) -> None:
     run("python", "-m", "workers.launch", "api", ASSAY_REDIS_URL=redis_url, ASSAY_NODE="node1")
     wait_for_ready(registry, "api", 1)
-    answers = [answer for _ in range(12) if (answer := ask(app, state, "api", timeout_s=20))]
+    answers = [answer for _ in range(12) if (answer := ask(app, state, "api", timeout_s=PATIENCE_S))]
     assert len(answers) == 12
     assert len({(answer["pid"], answer["loop"]) for answer in answers}) == 1
     (worker,) = ready(registry, "api")
@@ -250,13 +257,13 @@ def test_queued_work_starts_a_second_worker_and_idleness_ends_it(
     )  # fmt: skip
     (first,) = wait_for_ready(registry, "cpu", 1)
     (child,) = psutil.Process(first.pid).children()
-    child.suspend()  # it takes its time over the first message, so the second one waits
+    child.suspend()  # it does not finish the first message, so the second waits
     for token in ("runs", "waits"):
         app.publish("assay.probe", "cpu", "normal", token=token)
     try:
         launcher.wait_for("work waits for cpu: starting worker 1")
-        wait_until(lambda: [w.name for w in ready(registry, "cpu") if w.pid != first.pid], "a second worker")
-        wait_until(lambda: app.queued("cpu") == 0, "it takes the work")
+        launcher.wait_for("cpu.node1.1@node1 ready")
+        wait_until(lambda: app.queued("cpu") == 0, "the second worker takes the task")
     finally:
         child.resume()
     launcher.wait_for("worker 1 of cpu is idle: stopping it")
@@ -297,7 +304,7 @@ def test_flower_remembers_the_last_tasks_only(run: Run, redis_url: str, app: Ass
         request = urllib.request.Request(f"http://127.0.0.1:{port}/api/tasks")
         request.add_header("Authorization", f"Basic {b64encode(login.encode()).decode()}")
         try:
-            with urllib.request.urlopen(request, timeout=30) as reply:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
                 return set(json.loads(reply.read()))
         except OSError:
             return set()
@@ -314,5 +321,5 @@ def test_flower_remembers_the_last_tasks_only(run: Run, redis_url: str, app: Ass
         wait_until(is_listening, "Flower listens")
         for number in range(TASKS):
             tell(f"task-{number}")
-        wait_until(lambda: f"task-{TASKS - 1}" in remembered(), "it was told of all of them")
+        wait_until(lambda: f"task-{TASKS - 1}" in remembered(), "Flower has received the last event")
     assert "first" not in remembered()

@@ -1,4 +1,4 @@
-"""Policy scoring with the real processes: servers and workers that die in mid-episode, and servers that come late."""
+"""Policy scoring with the real processes: servers and workers die during an episode, and servers start late."""
 
 import os
 import signal
@@ -16,10 +16,10 @@ import pytest
 from tasks.jobs.model import JobRequest
 from tests.end_to_end.api import Served
 from tests.end_to_end.system import System
-from tests.ports import free_ports
-from tests.programs import Program, wait_until
-from tests.redis_server import RedisServer
-from workers.development_policy.handle import Handle
+from tests.support.ports import free_ports
+from tests.support.programs import PATIENCE_S, Program, wait_until
+from tests.support.redis_server import RedisServer
+from workers.development_policy.control import Handle
 
 Run = Callable[..., Program]
 COLOURS = ("red", "green", "blue", "yellow")
@@ -32,8 +32,8 @@ class Robots:
         self.system = system
         self.ports = free_ports(2)
         self.environment = {
-            "ASSAY_POLICY_PORT": str(self.ports[0]), "ASSAY_POLICY_SILENT_S": "4", "ASSAY_POLICY_REPLY_S": "6",
-            "ASSAY_POLICY_WAIT_S": "60",
+            "ASSAY_POLICY_PORT": str(self.ports[0]), "ASSAY_POLICY_SILENT_S": "10", "ASSAY_POLICY_REPLY_S": "15",
+            "ASSAY_POLICY_WAIT_S": "300",
         }  # fmt: skip
         self.keeper: Program | None = None
 
@@ -50,8 +50,13 @@ class Robots:
     def handle(self, number: int) -> Handle:
         return Handle(f"ws://127.0.0.1:{self.ports[number]}")
 
+    def kill(self, number: int) -> None:
+        """Kill a policy server; wait for it first, should it be between two starts."""
+        wait_until(lambda: self.pid(number), "the policy server runs")
+        psutil.Process(self.pid(number)).kill()
+
     def pid(self, number: int) -> int:
-        """Of a policy server; 0 while there is none."""
+        """Return the process id of a policy server, or 0 while it does not run."""
         assert self.keeper
         for process in self.keeper.descendants():
             with suppress(psutil.NoSuchProcess):
@@ -64,15 +69,15 @@ class Robots:
             self.handle(number).set(latency_ms=latency_ms)
 
     def submit(self, items: int, trials: int = 2) -> str:
-        """Instructions of which every fourth is the task's."""
+        """Submit instructions, of which every fourth is the right instruction for the task."""
         self.system.core.dispatcher.forget_fleet()
         options = {"trials": trials, "task_id": 0}
         responses = [{"response": f"reach the {COLOURS[at % 4]} target"} for at in range(items)]
         spec = {"scorers": [{"name": "policy", "options": options}]}
-        return self.system.core.door.submit(JobRequest(kind="score", items=responses, spec=spec))
+        return self.system.core.submitter.submit(JobRequest(kind="score", items=responses, spec=spec))
 
     def scores(self, job: str) -> list[Any]:
-        ended = self.system.finish(job, 100)
+        ended = self.system.finish(job)
         assert (ended.state, ended.failed) == ("done", 0), self.system.rows(job)
         return [row["score"] for row in self.system.rows(job)]
 
@@ -96,12 +101,12 @@ def expected(items: int) -> list[float]:
     return [float(at % 4 == 0) for at in range(items)]
 
 
-def test_servers_killed_in_mid_episode_are_restarted_and_the_job_completes(running: Robots) -> None:
+def test_servers_killed_during_an_episode_are_restarted_and_the_job_completes(running: Robots) -> None:
     running.slow(30)
     job = running.submit(8)
     for number in range(2):
         wait_until(lambda number=number: running.handle(number).counts().get("calls", 0) > 2, "episodes run")
-        os.kill(running.pid(number), signal.SIGKILL)
+        running.kill(number)
     assert running.scores(job) == expected(8)
     servers = {each["server"] for row in running.system.rows(job) for each in row["value"]["episodes"]}
     assert len(servers) == 2
@@ -113,10 +118,10 @@ def test_a_wedged_server_is_restarted_and_its_episodes_run_again(running: Robots
     running.handle(0).set(share_wedge=1)
     job = running.submit(4)
     assert running.scores(job) == expected(4)
-    wait_until(lambda: running.pid(0) not in (0, first), "it was started anew")
+    wait_until(lambda: running.pid(0) not in (0, first), "the server has restarted")
 
 
-def test_a_device_worker_killed_in_mid_episode_loses_nothing(running: Robots) -> None:
+def test_a_device_worker_killed_during_an_episode_loses_nothing(running: Robots) -> None:
     running.slow(30)
     job = running.submit(8)
     wait_until(lambda: running.handle(0).counts().get("calls", 0) > 2, "episodes run")
@@ -125,7 +130,7 @@ def test_a_device_worker_killed_in_mid_episode_loses_nothing(running: Robots) ->
 
 
 def test_a_call_outlives_gunicorns_timeout(running: Robots, run: Run) -> None:
-    """That is for a process which hangs, not for one that waits: a call may take half an hour."""
+    """The timeout is for a process that hangs, not for a request that waits: a call may take half an hour."""
     served = Served(
         run, running.system.state.url, ASSAY_CACHE_URL=running.system.cache.url, GUNICORN_CMD_ARGS="--timeout 2"
     )
@@ -136,14 +141,14 @@ def test_a_call_outlives_gunicorns_timeout(running: Robots, run: Run) -> None:
         pending = pool.submit(served.ask, "POST", "/score", body)
         wait_until(lambda: any(running.handle(at).counts().get("in_flight") for at in range(2)), "the episode runs")
         began = time.monotonic()
-        wait_until(lambda: time.monotonic() > began + 5, "gunicorn had reason to kill, if it counted that")
+        wait_until(lambda: time.monotonic() > began + 5, "gunicorn would have killed a process that hangs")
         for number in range(2):
             running.handle(number).set(hold=False)
-        status, reply = pending.result(60)
+        status, reply = pending.result(PATIENCE_S)
     assert (status, reply["done_result"]) == (200, [1.0])
 
 
-def test_servers_that_come_late_are_used_and_nobody_waits_for_them_at_start(robots: Robots) -> None:
+def test_servers_that_start_late_are_used_and_workers_do_not_wait_for_them(robots: Robots) -> None:
     robots.start("device", "cpu")
     robots.system.wait_for_workers(3)
     job = robots.submit(2)
@@ -170,7 +175,7 @@ def test_a_stopped_device_worker_gives_its_server_back_and_leaves_nothing_behind
     assert launcher.stop() == 0
     assert launcher.survivors() == []
     assert not list(running.system.core.state.scan_iter("assay:policy:*"))
-    with urllib.request.urlopen(f"http://127.0.0.1:{running.ports[0]}/healthz", timeout=5) as reply:
+    with urllib.request.urlopen(f"http://127.0.0.1:{running.ports[0]}/healthz", timeout=PATIENCE_S) as reply:
         assert reply.status == 200
 
 

@@ -1,4 +1,4 @@
-"""Policy servers that this host starts: pinned, logged, restarted when dead or wedged, stopped cleanly."""
+"""Policy servers that this host starts: pinned to a device, logged, restarted when dead or hung, stopped in order."""
 
 import os
 import signal
@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from tasks.errors import PolicyTimeout
-from tests import fake_nvidia_smi
-from tests.ports import free_ports
-from tests.programs import Program, wait_until
-from workers.development_policy.handle import Handle, running
+from tests.support import fake_nvidia_smi
+from tests.support.ports import free_ports
+from tests.support.programs import PATIENCE_S, Program, wait_until
+from workers.development_policy.control import Handle, running
 from workers.policies.address import Address
 from workers.policies.connection import Connection, Limits
 from workers.policies.pool import Pool
@@ -41,7 +41,7 @@ def answers(port: int) -> bool:
 
 
 def pid_of(launcher: Program, port: int) -> int:
-    """The server's process; 0 while there is none."""
+    """Return the process id of the server, or 0 while it does not run."""
     for process in launcher.descendants():
         with suppress(psutil.NoSuchProcess):
             if str(port) in process.cmdline():
@@ -51,7 +51,7 @@ def pid_of(launcher: Program, port: int) -> int:
 
 def test_one_server_per_slot_is_started_logged_and_stopped(run: Run, tmp_path: Path) -> None:
     first, second = free_ports(2)
-    launcher = launch(run, first)  # no Redis anywhere near
+    launcher = launch(run, first)  # without any Redis
     for port in (first, second):
         wait_until(lambda port=port: answers(port), f"port {port} answers")
     logs = tmp_path / "data/logs"
@@ -62,7 +62,7 @@ def test_one_server_per_slot_is_started_logged_and_stopped(run: Run, tmp_path: P
     assert check.wait() == 0
     assert launcher.stop(signal.SIGTERM) == 0
     assert launcher.survivors() == []
-    assert (logs / "pi0_gpu0.log").read_text().rstrip().endswith("stopped"), "told, not killed"
+    assert (logs / "pi0_gpu0.log").read_text().rstrip().endswith("stopped"), "the server was stopped, not killed"
     check = run("python", "-m", "workers.healthcheck", "policies", ASSAY_POLICY_PORT=str(first), ASSAY_SLOTS="cpu:2")
     assert check.wait() == 1
 
@@ -87,24 +87,24 @@ def test_a_dead_server_is_started_again_and_the_other_is_left_alone(run: Run) ->
         wait_until(lambda port=port: answers(port), f"port {port} answers")
     dead, other = pid_of(launcher, first), pid_of(launcher, second)
     os.kill(dead, signal.SIGKILL)
-    wait_until(lambda: answers(first) and pid_of(launcher, first) not in (0, dead), "it is back")
+    wait_until(lambda: answers(first) and pid_of(launcher, first) not in (0, dead), "the server has restarted")
     assert pid_of(launcher, second) == other
 
 
 def test_a_wedged_server_is_killed_and_started_again_and_the_pool_uses_it(run: Run) -> None:
     first, second = free_ports(2)
-    launcher = launch(run, first, ASSAY_POLICY_SILENT_S="5")
+    launcher = launch(run, first, ASSAY_POLICY_SILENT_S="10")
     for slot in range(2):
         launcher.wait_for(rf"policy\.node1\.{slot} answers")
     wedged, other = pid_of(launcher, first), pid_of(launcher, second)
     Handle(f"ws://127.0.0.1:{first}").set(share_wedge=1)
     with closing(Pool([Address(f"ws://127.0.0.1:{first}")], Limits(reply_s=1.0))) as pool:
         with pytest.raises(PolicyTimeout):
-            pool.infer(OBSERVATION, wait_s=30)
+            pool.infer(OBSERVATION, wait_s=PATIENCE_S)
         launcher.wait_for("policy.node1.0 has not answered for too long: it is killed and started again")
-        assert pool.infer(OBSERVATION, wait_s=60, reply_s=30).values["actions"].shape == (10, 2)
+        assert pool.infer(OBSERVATION, wait_s=PATIENCE_S, reply_s=PATIENCE_S).values["actions"].shape == (10, 2)
     assert pid_of(launcher, first) not in (0, wedged)
-    assert pid_of(launcher, second) == other, "one wedged server is no reason to restart another"
+    assert pid_of(launcher, second) == other, "the healthy server is not restarted"
 
 
 def test_a_server_that_infers_for_long_is_not_taken_for_wedged(run: Run) -> None:
@@ -118,11 +118,11 @@ def test_a_server_that_infers_for_long_is_not_taken_for_wedged(run: Run) -> None
 
         def keep_busy() -> None:
             while not ended.is_set():
-                pool.infer(OBSERVATION, wait_s=60)
+                pool.infer(OBSERVATION, wait_s=PATIENCE_S)
 
         busy = threading.Thread(target=keep_busy)
         busy.start()
-        wait_until(lambda: pool.status()[0].calls >= 12, "it has been busy for longer than it may be silent")
+        wait_until(lambda: pool.status()[0].calls >= 12, "it has been busy for longer than the silence limit")
         ended.set()
         busy.join()
     assert pid_of(launcher, first) == pid

@@ -1,4 +1,4 @@
-"""The Procfile under a plain runner, and docker-compose's own commands outside Docker."""
+"""The Procfile under honcho, and the commands of docker-compose outside Docker."""
 
 import os
 import re
@@ -15,10 +15,10 @@ import yaml
 from redis import Redis
 
 from tests.conftest import ROOT
-from tests.ports import free_ports
-from tests.programs import Program, wait_until
-from tests.redis_server import RedisServer
-from workers.embedded_redis import find_redis_server, free_port
+from tests.support.ports import free_port, free_ports
+from tests.support.programs import Program, wait_until
+from tests.support.redis_server import RedisServer
+from workers.processes.embedded_redis import find_redis_server
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
@@ -47,7 +47,7 @@ def test_every_service_restarts_and_has_a_health_check() -> None:
         assert service["healthcheck"]["test"][0] == "CMD", name
 
 
-def test_only_what_people_look_at_is_published_and_only_on_loopback() -> None:
+def test_only_pages_for_people_are_published_and_only_on_loopback() -> None:
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
     ports = {"web": 6006, "flower": 5555, "prometheus": 9090, "grafana": 3000, "jaeger": 16686}
     assert published == {name: [f"127.0.0.1:{port}:{port}"] for name, port in ports.items()}
@@ -55,7 +55,7 @@ def test_only_what_people_look_at_is_published_and_only_on_loopback() -> None:
     assert SERVICES["jaeger"]["profiles"] == ["tracing"]
 
 
-def test_what_monitoring_mounts_is_there_and_has_the_paths_that_its_files_name() -> None:
+def test_the_mounts_of_monitoring_exist_at_the_paths_that_its_files_name() -> None:
     provider = yaml.safe_load((ROOT / "monitoring/grafana/provisioning/dashboards/assay.yml").read_text())
     mounts = [volume.split(":") for volume in SERVICES["grafana"]["volumes"]]
     own = {place: ROOT / source for source, place, *_ in mounts if source.startswith("./")}
@@ -73,12 +73,12 @@ def test_the_gpu_profile_reserves_the_devices() -> None:
 
 
 @pytest.mark.parametrize(("name", "user"), [("judge", "api"), ("policies", "device")])
-def test_what_is_for_development_is_asked_for_and_shares_the_loopback_of_its_users(name: str, user: str) -> None:
+def test_development_services_need_a_profile_and_share_the_loopback_of_their_users(name: str, user: str) -> None:
     assert SERVICES[name]["profiles"] == ["development"]
     assert SERVICES[name]["network_mode"] == f"service:{user}"
 
 
-def test_the_images_hold_what_their_commands_need() -> None:
+def test_the_images_contain_the_packages_that_their_commands_need() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text()
     web, worker = dockerfile.partition("AS web")[2].split("AS worker")
     assert "requirements/web.txt" in web
@@ -112,7 +112,9 @@ def test_composes_commands_and_health_checks_run(
     run: Callable[..., Program], name: str, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     service = SERVICES[name]
-    given = {key: value for key, value in service["environment"].items() if value is not None}  # others are passed on
+    given = {
+        key: value for key, value in service["environment"].items() if value is not None
+    }  # the rest comes from outside
     environment = {key: _outside_docker(value, redis_server) for key, value in given.items()}
     if "ASSAY_TOKENS_FILE" in environment:
         environment["ASSAY_TOKENS_FILE"] = str(tmp_path / "tokens.jsonl")
@@ -133,7 +135,7 @@ def test_composes_commands_and_health_checks_run(
 
 
 def _outside_docker(value: str, server: RedisServer) -> str:
-    """What Compose would put in, with container names replaced by our Redis and 0.0.0.0 by loopback."""
+    """Substitute variables as Compose does, container names by our Redis, and 0.0.0.0 by loopback."""
     value = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
     value = re.sub(r"\$\{\w+:\?[^}]*\}", "user:password", value)
     value = re.sub(r"redis://redis-\w+:6379/0", server.url, value)

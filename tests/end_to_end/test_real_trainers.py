@@ -1,4 +1,4 @@
-"""Real trainers from the package index, each in an environment of its own, against the running stack. Slow."""
+"""Real trainers from the package index, each in its own environment, against the running stack. Slow."""
 
 import json
 import os
@@ -17,13 +17,13 @@ from tests.end_to_end.test_rewards import Stack, stack  # noqa: F401  # the fixt
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-#: What the adapters are checked with.
+#: The versions that the adapters are tested with.
 TRL, VERL, SWIFT = "trl==1.16.0", "verl==0.9.1", "ms-swift==4.6.0"
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Callable[..., Path]:
-    """Makes a Python with this package on top of what the tests have: torch is not installed twice."""
+    """Make a Python with this package on top of the packages of the tests, so that torch is not installed twice."""
 
     def make(*packages: str) -> Path:
         folder = tmp_path / "environment"
@@ -59,7 +59,7 @@ def test_verl_with_its_own_dataproto_managers_and_loader(
     python = environment(VERL)
     printed = run(str(python), "tests/end_to_end/verl_program.py", stack.url)
     told = json.loads(printed.partition("RESULT ")[2])
-    assert told["as_verl"], "without judge and penalty our manager is verl's"
+    assert told["as_verl"], "without judge and penalty our manager gives verl's rewards"
     assert told["rm_scores"]
     assert told["judged"] == told["judged_stand_in"]
     assert told["extra"]["original_score"] == [1.0, 0.0, 0.0, 1.0]
@@ -81,7 +81,7 @@ def test_swift_computes_rewards_with_the_plugin(
     rewards = json.loads(printed.partition("RESULT ")[2])
     right, wrong, unreadable = (each[0] for each in rewards)
     assert right > wrong
-    assert unreadable is None, "what could not be scored is not a number"
+    assert unreadable is None, "an item that cannot be scored has no number"
 
 
 TINY_MODEL = """
@@ -131,6 +131,8 @@ def test_trl_trains_three_steps_on_our_rewards(
     assert all(row.valid for each in rows for row in each)
     of_the_server = [fmean(row.score or 0.0 for row in each) for each in rows]
     assert [each["reward"] for each in steps] == pytest.approx(of_the_server, abs=1e-5), (
-        "what the server said is what TRL used"
+        "TRL used the rewards of the server"
     )
-    assert len({round(reward, 6) for reward in of_the_server}) > 1, "rewards differ, or equality would show little"
+    assert len({round(reward, 6) for reward in of_the_server}) > 1, (
+        "rewards differ; with equal rewards the comparison would show little"
+    )

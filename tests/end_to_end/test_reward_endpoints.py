@@ -1,4 +1,4 @@
-"""Trainers against the real web process: their own request loops, many at once, and a token that no log knows."""
+"""Trainers against the real web process: their request loops, many at once, and a bearer token that no log shows."""
 
 import asyncio
 import base64
@@ -21,7 +21,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.end_to_end.api import Served
 from tests.end_to_end.system import System
-from tests.programs import Program, wait_until
+from tests.support.programs import PATIENCE_S, Program, wait_until
 
 REWARDS = '[rewards.number]\nfill = -1.0\n[rewards.number.spec]\nscorers = [{name = "numeric_match"}]\n'
 
@@ -40,8 +40,11 @@ async def one_second() -> None:
 
 
 class OpenRLHF:
-    """What the trainer does: one sample a request, split over its URLs, so that all but the first get empty lists; five
-    tries of 180 s each, a pause of a second after every failure, and no number is the end of the run."""
+    """The request loop of OpenRLHF.
+
+    Each sample is a request, split over the URLs, so that only the first URL gets a non-empty list. It makes five tries
+    of 180 s each, with a pause of a second after a failure. The run fails if the answer is not a number.
+    """
 
     def __init__(self, *urls: str, pause: Pause = one_second) -> None:
         self.urls, self.pause = urls, pause
@@ -72,7 +75,7 @@ class OpenRLHF:
 
 
 async def slime(session: aiohttp.ClientSession, url: str, sample: dict[str, Any]) -> Any:
-    """What the trainer does: one sample a request over 64 connections; ten tries of 120 s each."""
+    """The request loop of slime: a sample per request over 64 connections, ten tries of 120 s each."""
     for attempt in range(10):
         async with session.post(url, json=sample) as reply:
             if reply.ok:
@@ -97,7 +100,7 @@ def test_openrlhf_is_rewarded_sample_by_sample(run: Callable[..., Program], syst
     assert sum(answer["rewards"] == [] for answer in trainer.answers) == 64
 
 
-def test_openrlhf_comes_back_when_all_seats_are_taken(
+def test_openrlhf_tries_again_when_every_seat_is_taken(
     run: Callable[..., Program], system: System, rewards: str
 ) -> None:
     served = Served(
@@ -115,9 +118,9 @@ def test_openrlhf_comes_back_when_all_seats_are_taken(
         await asyncio.to_thread(wait_until, has_room, "a seat is free again")
 
     def has_room() -> bool:
-        """Whether a request that waits is served; it leaves its seat with its answer, as a stream does not."""
+        """Whether a waiting request is served. Unlike a stream, it gives its seat back with its answer."""
         sample = {"prompt": "2+3?", "response": "5", "label": "5"}
-        return httpx.post(f"http://127.0.0.1:{served.port}/rm", json=sample, timeout=60).status_code == 200
+        return httpx.post(f"http://127.0.0.1:{served.port}/rm", json=sample, timeout=PATIENCE_S).status_code == 200
 
     trainer = OpenRLHF(f"http://127.0.0.1:{served.port}/get_reward", pause=leave)
     assert asyncio.run(trainer.reward("2+3?", "5", "5")) == 1.0
@@ -155,7 +158,7 @@ def test_the_commands_of_the_guide_answer_what_it_says(
     path.write_text(next(text for language, text in blocks if language == "toml"))
     served = Served(run, system.state.url, ASSAY_CACHE_URL=system.cache.url, ASSAY_REWARDS_FILE=str(path))
     commands = "\n".join(text for language, text in blocks if not language)
-    script = 'curl() { command curl --silent --fail --max-time 60 "$@"; echo; }\n' + commands
+    script = 'curl() { command curl --silent --fail --max-time 150 "$@"; echo; }\n' + commands
     environment = os.environ | {"API": f"http://127.0.0.1:{served.port}"}
     ended = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
     listed, openrlhf, number, detail, verified = map(json.loads, ended.stdout.splitlines())
@@ -175,17 +178,19 @@ def test_two_hundred_at_once_each_get_their_own_answer(
         return await asyncio.gather(*(trainer.reward(f"{n}?", f"It is {n}.", str(n + n % 2)) for n in range(200)))
 
     assert asyncio.run(step()) == [1.0 - n % 2 for n in range(200)]
-    assert trainer.failures == [], "there are seats for 280"
+    assert trainer.failures == [], "280 long requests fit"
 
 
-def test_nobody_works_for_a_trainer_that_has_left(run: Callable[..., Program], redis_url: str, rewards: str) -> None:
+def test_the_job_of_a_trainer_that_disconnects_is_cancelled(
+    run: Callable[..., Program], redis_url: str, rewards: str
+) -> None:
     served = Served(run, redis_url, ASSAY_REWARDS_FILE=rewards)
     body = json.dumps({"response": "5", "label": "5"}).encode()
     with socket.create_connection(("127.0.0.1", served.port)) as client:
         head = f"POST /rm HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
         client.sendall(head.encode() + b"\r\n\r\n" + body)
-        wait_until(lambda: states(served) == ["queued"], "the job is there")
-    wait_until(lambda: states(served) == ["cancelled"], "the job is given up")
+        wait_until(lambda: states(served) == ["queued"], "the job is queued")
+    wait_until(lambda: states(served) == ["cancelled"], "the job is cancelled")
 
 
 def test_a_stop_sends_waiting_trainers_away_with_503(run: Callable[..., Program], redis_url: str, rewards: str) -> None:
@@ -193,7 +198,7 @@ def test_a_stop_sends_waiting_trainers_away_with_503(run: Callable[..., Program]
     answers: list[tuple[int, Any]] = []
     asked = threading.Thread(target=lambda: answers.append(served.ask("POST", "/rm", {"response": "5"})))
     asked.start()
-    wait_until(lambda: states(served) == ["queued"], "the job is there")
+    wait_until(lambda: states(served) == ["queued"], "the job is queued")
     assert served.program.stop(signal.SIGTERM) == 0
     asked.join()
     assert answers[0][0] == 503
@@ -230,7 +235,7 @@ def test_a_token_in_a_url_is_in_no_line_of_any_log(
     ]
     assert [status for status, _ in answers] == [401, 422, 405, 401, 400]
     assert secret not in str(answers)
-    # Not HTTP at all, which gunicorn itself answers, and writes down.
+    # A request that is no HTTP: gunicorn itself answers and logs it.
     with socket.create_connection(("127.0.0.1", served.port)) as client:
         client.sendall(f"POST /rm?token={secret}\r\n\r\n".encode())
         assert b" 400 " in client.recv(4096).partition(b"\r\n")[0]
@@ -242,7 +247,7 @@ def test_a_token_in_a_url_is_in_no_line_of_any_log(
     assert encoded not in log
 
 
-def test_a_mistake_in_the_rewards_stops_the_start_with_its_line(
+def test_a_mistake_in_the_rewards_file_stops_the_start_with_its_position(
     run: Callable[..., Program], redis_url: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "rewards.toml"
@@ -253,4 +258,4 @@ def test_a_mistake_in_the_rewards_stops_the_start_with_its_line(
     )  # fmt: skip
     assert program.wait() == 78
     (line,) = program.output.splitlines()
-    assert line.startswith("reward number: spec.scorers[0].name: there is no scorer 'numeric_mach'")
+    assert line.startswith("reward number: spec.scorers[0].name: unknown scorer 'numeric_mach'")

@@ -1,4 +1,4 @@
-"""New weights for devices that generate, on the real processes: taken, refused, taken after a death."""
+"""New weights for devices that generate, on the real processes: loaded, refused, and loaded after a crash."""
 
 import hashlib
 import json
@@ -12,14 +12,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tasks.jobs.core import create_core
+from tasks.composition import create_core
 from tasks.rollouts.model import RolloutSpec
-from tasks.rollouts.queue import Batch, Wish
 from tasks.rollouts.rollouts import Rollouts
-from tests import tiny_models
+from tasks.rollouts.sample_queue import Batch, Wish
 from tests.end_to_end.system import System
-from tests.programs import Program, wait_until
-from tests.redis_server import RedisServer
+from tests.support import tiny_models
+from tests.support.programs import Program, wait_until
+from tests.support.redis_server import RedisServer
 
 DEVICES = ("gpu.node1.0", "gpu.node1.1")
 BATCH = 16
@@ -27,7 +27,7 @@ BATCH = 16
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The models folder's only model, and other weights for it."""
+    """Write the only model of the models folder, and four more versions of its weights."""
     folder = tmp_path_factory.mktemp("models")
     return [tiny_models.write(folder / ("tiny" if seed == 0 else f"v{seed}"), seed=seed) for seed in range(5)]
 
@@ -59,7 +59,7 @@ class Trainer:
         self._held = ""
 
     def get(self, version: int) -> list[dict[str, Any]]:
-        """The groups of a batch; the one before is used."""
+        """Return the groups of the next batch, and acknowledge the previous batch."""
         found: list[Batch] = []
 
         def look() -> bool:
@@ -67,7 +67,7 @@ class Trainer:
             found.append(self.rollouts.get(self.id, wish))
             return bool(found[-1].id)
 
-        wait_until(look, f"a batch for version {version}", 60)
+        wait_until(look, f"a batch for version {version}")
         self._held = found[-1].id
         return [json.loads(text) for text in self.rollouts.queue.texts(self.id, found[-1])]
 
@@ -84,7 +84,7 @@ class Trainer:
 
 
 def check_tokens(groups: list[dict[str, Any]], folders: list[Path]) -> set[int]:
-    """Each token has the log-probability that the version it names gives it. Returns the versions seen."""
+    """Check that each token has the log-probability of the version that it names. Return the versions found."""
     networks = [AutoModelForCausalLM.from_pretrained(folder).eval() for folder in folders]
     seen = set()
     for group in groups:
@@ -103,7 +103,7 @@ def check_tokens(groups: list[dict[str, Any]], folders: list[Path]) -> set[int]:
     return seen
 
 
-def test_tokens_are_of_the_version_they_name_and_the_dead_come_back_at_the_current_one(
+def test_tokens_are_of_the_version_they_name_and_killed_devices_restart_at_the_current_version(
     system: System, folders: list[Path]
 ) -> None:
     trainer = Trainer(system, folders)
@@ -115,42 +115,44 @@ def test_tokens_are_of_the_version_they_name_and_the_dead_come_back_at_the_curre
                        for number, _ in each["versions"])  # fmt: skip
             seen |= check_tokens(groups, folders)
         if version == 2:
-            for child in system.children():  # both, with the weights that they hold
+            for child in system.children():  # both devices, with the weights in their memory
                 os.kill(child.pid, signal.SIGKILL)
         if version < 4:
             trainer.announce(version + 1)
     assert {0, 4} <= seen
-    wait_until(lambda: trainer.follows(4) or not trainer.get(4), "both devices are at the last version", 60)
+    wait_until(lambda: trainer.follows(4) or not trainer.get(4), "both devices are at the last version")
 
 
-def test_weights_that_nobody_can_take_are_taken_back_and_generation_goes_on(
+def test_weights_that_no_device_can_load_are_rolled_back_and_generation_goes_on(
     system: System, folders: list[Path]
 ) -> None:
     trainer = Trainer(system, folders, sync_retry_delay=0.01)
     trainer.get(0)
     trainer.announce(1)
-    wait_until(lambda: trainer.rollouts.sync_status(trainer.id).state == "synced", "the first version", 60)
+    wait_until(lambda: trainer.rollouts.sync_status(trainer.id).state == "synced", "the first version")
     trainer.announce(2, sha256="0" * 64)
-    wait_until(lambda: trainer.rollouts.sync_status(trainer.id).state == "rolled_back", "it is taken back", 60)
+    wait_until(lambda: trainer.rollouts.sync_status(trainer.id).state == "rolled_back", "the version is rolled back")
     status = trainer.rollouts.sync_status(trainer.id)
     assert (status.version.number, status.failed_number) == (1, 2)
     assert "the checksum" in status.reason
     assert trainer.rollouts.statistics(trainer.id)["current_param_version"] == 1
-    groups = [group for _ in range(2) for group in trainer.get(1)]  # of this version, and made ahead for the next
+    groups = [group for _ in range(2) for group in trainer.get(1)]  # the second is made ahead
     assert check_tokens(groups, folders) <= {0, 1}
     assert trainer.rollouts.versions.left(trainer.id) == set()
     trainer.announce(2)
-    wait_until(lambda: trainer.rollouts.sync_status(trainer.id).state == "synced", "sent again, it is taken", 60)
+    wait_until(
+        lambda: trainer.rollouts.sync_status(trainer.id).state == "synced", "announced again, the version is loaded"
+    )
     assert check_tokens(trainer.get(2), folders) <= {1, 2}
 
 
-def test_devices_that_idle_take_new_weights_and_a_pause_holds_meanwhile(system: System, folders: list[Path]) -> None:
+def test_idle_devices_load_new_weights_and_a_pause_holds_meanwhile(system: System, folders: list[Path]) -> None:
     trainer = Trainer(system, folders)
     trainer.get(0)
     trainer.rollouts.hold(trainer.id, True)
-    wait_until(lambda: trainer.rollouts.hold(trainer.id).holds, "the pause holds", 60)
+    wait_until(lambda: trainer.rollouts.hold(trainer.id).holds, "the pause holds")
     before = trainer.rollouts.statistics(trainer.id)["total_generated_samples"]
     trainer.announce(1)
-    wait_until(lambda: trainer.follows(1), "both devices have it", 60)
+    wait_until(lambda: trainer.follows(1), "both devices have it")
     assert trainer.rollouts.hold(trainer.id).holds
     assert trainer.rollouts.statistics(trainer.id)["total_generated_samples"] == before

@@ -1,4 +1,4 @@
-"""Keys of outside APIs: whatever an API says of them, they are in no log, argument, page, error, or Redis."""
+"""Keys of outside APIs never appear in a log, argument, page, error or Redis, although the API echoes them."""
 
 import json
 import urllib.request
@@ -11,14 +11,14 @@ import psutil
 import pytest
 from redis import Redis
 
-from tests.chat_api import ChatApi, Fault
 from tests.end_to_end.api import Served
 from tests.end_to_end.system import System
-from tests.programs import Program, wait_until
-from tests.redis_server import RedisServer
-from workers.embedded_redis import free_port
+from tests.support.chat_api import ChatApi, Fault
+from tests.support.ports import free_port
+from tests.support.programs import PATIENCE_S, Program, wait_until
+from tests.support.redis_server import RedisServer
 
-#: What each profile sends: a key like those of well-known APIs and a header; and a key like nothing.
+#: The secrets that each profile sends: a key in the form of a well-known API and a header; and a key in no known form.
 SECRETS = {"main": ("sk-proj-0f1e2d3c4b5a69788796a5b4c3d2e1f0", "Hn5Rk8Yb4-header"), "filed": ("Zt9Qw3Lm7Xv2",)}
 PROFILES = """
 [profiles.main]
@@ -35,7 +35,7 @@ models = ["judge"]
 
 
 def faults(secrets: tuple[str, ...]) -> dict[str, Fault]:
-    """All that an API may answer, each time with what it was sent."""
+    """Faults of every kind that an API may answer with, each of which echoes the secrets it received."""
     echo = f"Incorrect API key provided: {secrets[0]}, sent as Bearer {secrets[0]} with {secrets[-1]}"
     return {
         "unauthorized": Fault(401, {"error": {"message": echo, "code": "invalid_api_key"}}),
@@ -99,7 +99,7 @@ def test_no_key_is_in_any_log_argument_page_error_or_redis(
             shown |= {f"redis {key}": text for key, text in contents(Redis.from_url(server.url))}
         assert all(shown.values())
         assert "Incorrect API key provided" in shown["output of worker"]
-        # Not even the beginning of one, as is left where a text is cut in the middle of it.
+        # Not even the first characters of a secret, which remain where a text is cut in the middle of it.
         starts = [secret[:9] for secrets in SECRETS.values() for secret in secrets]
         assert not [where for where, text in shown.items() if any(start in text for start in starts)]
         system.stop()
@@ -126,14 +126,14 @@ def arguments(program: Program) -> str:
 def page(url: str) -> str:
     request = urllib.request.Request(url, headers={"Authorization": f"Basic {b64encode(WATCHER.encode()).decode()}"})
     try:
-        with urllib.request.urlopen(request, timeout=20) as reply:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
             return str(reply.read().decode(errors="replace"))
     except OSError:
         return ""
 
 
 def contents(redis: Redis) -> Iterator[tuple[str, str]]:
-    """Every key with all it holds."""
+    """Yield each key with its whole value. A key that expires between the scan and the read is left out."""
     with redis:
         for key in redis.scan_iter():
             read: dict[bytes, Callable[[bytes], Any]] = {
@@ -141,4 +141,5 @@ def contents(redis: Redis) -> Iterator[tuple[str, str]]:
                 b"list": lambda name: redis.lrange(name, 0, -1),
                 b"zset": lambda name: redis.zrange(name, 0, -1, withscores=True),
             }  # fmt: skip
-            yield repr(key), f"{key!r} {read[redis.type(key)](key)}"
+            if (kind := redis.type(key)) != b"none":
+                yield repr(key), f"{key!r} {read[kind](key)}"

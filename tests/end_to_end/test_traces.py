@@ -1,4 +1,4 @@
-"""Traces of the real processes, as a collector gets them over the wire."""
+"""Traces of the real processes, as a collector receives them over the wire."""
 
 import os
 import signal
@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.chat_api import ChatApi, Fault
-from tests.collector import Collector, Received
 from tests.end_to_end.api import Served
 from tests.end_to_end.system import System
-from tests.programs import Program, wait_until
-from tests.redis_server import RedisServer
-from workers.embedded_redis import free_port
+from tests.support.chat_api import ChatApi, Fault
+from tests.support.collector import Collector, Received
+from tests.support.ports import free_port
+from tests.support.programs import Program, wait_until
+from tests.support.redis_server import RedisServer
 
-#: What no span may hold: what users and the API wrote, and what lets somebody in.
+#: Texts that no span may contain: the words of users and of the API, and credentials.
 PROMPT, ANSWER, KEY, HEADER = "a-prompt-of-the-users", "the-answer-under-judgement", "sk-Zt9Qw3Lm7Xv2", "Hn5Rk8-header"
 SAID = "what-the-API-said"
 TRACE, CALLER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -29,7 +29,7 @@ headers = {{ "X-Also" = "{header}" }}
 
 
 class Stand:
-    """A web process, an API worker and a CPU worker that send their traces to one place."""
+    """A web process, an API worker and a CPU worker that send their traces to the same collector."""
 
     def __init__(self, run: Callable[..., Program], system: System, api: ChatApi, traces_url: str) -> None:
         profiles = system.journal.parent / "profiles.toml"
@@ -48,7 +48,7 @@ class Stand:
 
     def submit(self, body: dict[str, Any], **headers: str) -> str:
         self.status, job = self.web.ask("POST", "/v1/jobs", body, **headers)
-        assert self.status in (200, 202), job  # a small job may be done before it is answered
+        assert self.status in (200, 202), job  # a small job may end before the answer
         return str(job["id"])
 
 
@@ -66,7 +66,7 @@ def standing(run: Callable[..., Program], folder: Path, traces_url: str) -> Iter
         system.stop()
 
 
-def test_one_trace_leads_from_the_request_through_its_chunks_to_every_call_and_says_no_text_or_key(
+def test_one_trace_leads_from_the_request_through_its_chunks_to_every_call_without_text_or_key(
     run: Callable[..., Program], tmp_path: Path
 ) -> None:
     with Collector() as collector, standing(run, tmp_path, collector.url) as (stand, api):
@@ -88,7 +88,7 @@ def test_one_trace_leads_from_the_request_through_its_chunks_to_every_call_and_s
             found = collector.of(TRACE)
             return sum(span.attributes.get("assay.items", 0) for span in found) == 5 and len(calls(found)) == 6
 
-        wait_until(is_whole, "all spans of the job have come")
+        wait_until(is_whole, "the collector has every span of the job")
         spans = collector.of(TRACE)
         (request,) = [span for span in spans if span.kind == "server"]
         chunks = [span for span in spans if span.kind == "consumer"]
@@ -131,14 +131,14 @@ def test_a_chunk_of_a_killed_worker_is_found_again_in_the_same_trace(
         api.fault = lambda _: None
         os.kill(worker.pid, signal.SIGKILL)
         assert stand.system.finish(job).ok == 1
-        wait_until(lambda: calls(collector.of(TRACE)), "the spans have come")
+        wait_until(lambda: calls(collector.of(TRACE)), "the collector has the spans")
         (chunk,) = [span for span in collector.of(TRACE) if span.kind == "consumer"]
         (request,) = [span for span in collector.of(TRACE) if span.kind == "server"]
         assert chunk.parent == request.id
         assert chunk.pid != worker.pid
 
 
-def test_a_prefork_child_sends_its_last_spans_before_it_ends_and_a_caller_that_keeps_nothing_is_heeded(
+def test_a_prefork_child_sends_its_last_spans_before_it_ends_and_unsampled_traces_are_not_kept(
     run: Callable[..., Program], tmp_path: Path
 ) -> None:
     with Collector() as collector, standing(run, tmp_path, collector.url) as (stand, _):

@@ -1,4 +1,4 @@
-"""`make up` as a newcomer runs it: one start, everything answers, Ctrl-C leaves nothing, and its data is kept."""
+"""`make up` as a newcomer runs it: every part answers, Ctrl-C leaves no process behind, and the data is kept."""
 
 import asyncio
 import json
@@ -19,18 +19,17 @@ from openpi_client.websocket_client_policy import WebsocketClientPolicy
 from redis import Redis
 
 from tests.conftest import ROOT
-from tests.ports import free_ports
-from tests.programs import Program, wait_until
-from workers.embedded_redis import free_port
-from workers.engines import default_models
-from workers.supervision import EXIT_MISCONFIGURED
+from tests.support.ports import free_port, free_ports
+from tests.support.programs import PATIENCE_S, Program, wait_until
+from workers.engines.default_models import SMOLLM2
+from workers.processes.supervisor import EXIT_MISCONFIGURED
 
 Run = Callable[..., Program]
 
 
 @pytest.fixture
 def ports() -> dict[str, str]:
-    """The environment of `make up` on free ports, with the tests' guard against a foreign Redis lifted."""
+    """The environment of `make up` on reserved ports, without the tests' guard against a foreign Redis."""
     return {
         "ASSAY_PORT": str(free_port()),
         "ASSAY_FLOWER_PORT": str(free_port()),
@@ -42,18 +41,16 @@ def ports() -> dict[str, str]:
 
 
 def get(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=10) as reply:
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as reply:
         return json.loads(reply.read())
 
 
 @pytest.mark.filterwarnings("ignore:connect\\(\\) must be used as a context manager:DeprecationWarning")
 def test_up_answers_everywhere_then_stops_without_orphans_and_keeps_its_data(
-    run: Run, ports: dict[str, str], tmp_path: Path
+    run: Run, ports: dict[str, str], default_models: dict[str, Path], tmp_path: Path
 ) -> None:
-    prepared = ROOT / "data" / "test"  # once for all tests: it takes half a minute
-    default_models.prepare(prepared)
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "default_models").symlink_to(prepared / "default_models")
+    (tmp_path / "data" / "default_models").symlink_to(default_models[SMOLLM2].parent)
     assert run("python", "-m", "workers.engines.default_models").wait() == 0
     first = run("python", "-m", "workers.up", **ports)
     welcome = first.wait_for(r"(?s)Assay is up.*Ctrl-C stops everything")[0]
@@ -65,7 +62,7 @@ def test_up_answers_everywhere_then_stops_without_orphans_and_keeps_its_data(
     (command,) = re.findall(r"Try:  (curl .*)", welcome)
     if shutil.which("curl"):
         told = json.loads(subprocess.run(command, shell=True, check=True, capture_output=True).stdout)
-        assert [row["score"] for row in told["results"]] == [1.0, 0.0], "the command it tells people to try"
+        assert [row["score"] for row in told["results"]] == [1.0, 0.0], "the command of the welcome works"
     pools = [worker["pool"] for worker in get(f"{api}/v1/workers")["workers"]]
     assert sorted(pools) == ["api", "beat", "cpu", "device", "device"]
     note = "judging uses the development API: scores mean nothing"
@@ -83,8 +80,8 @@ def test_up_answers_everywhere_then_stops_without_orphans_and_keeps_its_data(
     check_example(api)
     with Assay(api) as client:
         job = client.infer([{"query": "What is the capital of France?"}], sampling={"max_new_tokens": 12})
-        (answer,) = job.wait(timeout_s=120).results()
-        assert "Paris" in answer.value["answers"][0], "SmolLM2, which nobody had to name"
+        (answer,) = job.wait(timeout_s=PATIENCE_S).results()
+        assert "Paris" in answer.value["answers"][0], "SmolLM2 answers by default"
         assert "smollm2" in answer.value["model"]
 
     state_url = first.wait_for(r"(redis://\S+) \(state\)")[1]
@@ -116,9 +113,9 @@ def test_up_answers_everywhere_then_stops_without_orphans_and_keeps_its_data(
 
 
 def check_example(api: str) -> None:
-    """examples/policy_client.py, and what the client tells of the servers that it used."""
+    """Run examples/policy_client.py, and check the client's report on the policy servers that it used."""
     with Assay(api) as client:
-        wait_until(lambda: client.pool_status()["connected"] == 2, "the workers tell of both policy servers")
+        wait_until(lambda: client.pool_status()["connected"] == 2, "the workers report both policy servers")
         program = str(ROOT / "examples/policy_client.py")
         argv = [sys.executable, "-I", program, "single", "parallel", "remote", "--trials", "2", "--url", api]
         ended = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -134,7 +131,9 @@ def check_example(api: str) -> None:
         assert lines[4].startswith("  8 episodes in ")
         job = client.job(lines[4].split("/")[-2])
         assert [row.score for row in job.results()] == [1.0, 1.0, 1.0, 0.0]
-        wait_until(lambda: any(each["calls"] for each in client.pool_status()["servers"]), "it tells of their calls")
+        wait_until(
+            lambda: any(each["calls"] for each in client.pool_status()["servers"]), "the pool status counts their calls"
+        )
 
     async def told() -> dict[str, Any]:
         async with AsyncAssay(api) as client:
@@ -174,7 +173,7 @@ def test_no_policy_servers_are_started_where_some_are_given(run: Run, ports: dic
 @pytest.mark.parametrize(
     "variable", ["ASSAY_PORT", "ASSAY_FLOWER_PORT", "ASSAY_DEVELOPMENT_API_PORT", "ASSAY_POLICY_PORT"]
 )
-def test_a_port_in_use_is_one_clear_line(run: Run, ports: dict[str, str], variable: str) -> None:
+def test_a_port_in_use_is_reported_in_one_clear_line(run: Run, ports: dict[str, str], variable: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", int(ports[variable])))
         taken.listen()
@@ -182,11 +181,11 @@ def test_a_port_in_use_is_one_clear_line(run: Run, ports: dict[str, str], variab
         assert up.wait() == EXIT_MISCONFIGURED
     assert up.output == (
         f"Port {ports[variable]} on 127.0.0.1 cannot be used (Address already in use): "
-        f"stop what listens there, or choose another with {variable}=...\n"
+        f"stop the process that listens there, or choose another port with {variable}=...\n"
     )
 
 
-def test_two_on_one_data_folder_is_one_clear_line(run: Run, ports: dict[str, str]) -> None:
+def test_a_data_folder_in_use_is_reported_in_one_clear_line(run: Run, ports: dict[str, str]) -> None:
     first = run("python", "-m", "workers.up", **ports)
     first.wait_for("redis-state started")
     second = run("python", "-m", "workers.up", **ports | {"ASSAY_PORT": str(free_port())})
@@ -195,7 +194,7 @@ def test_two_on_one_data_folder_is_one_clear_line(run: Run, ports: dict[str, str
     assert second.output.count("\n") == 1
 
 
-def test_a_wrong_setting_is_one_clear_line(run: Run, ports: dict[str, str]) -> None:
+def test_a_wrong_setting_is_reported_in_one_clear_line(run: Run, ports: dict[str, str]) -> None:
     up = run("python", "-m", "workers.up", **ports | {"ASSAY_SLOTS": "lots"})
     assert up.wait() == EXIT_MISCONFIGURED
     assert up.output == "ASSAY_SLOTS: must be a number of workers such as 4, or cpu:4 (it is 'lots')\n"

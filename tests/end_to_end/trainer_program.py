@@ -1,4 +1,4 @@
-"""A trainer that only counts: takes samples, writes down their ids, and takes the next. argv: rollout, name, file."""
+"""A trainer that takes samples and writes their ids to a file. argv: rollout, name, file."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from assay.rollouts import FullyAsyncRollouter, MessageQueueClient
 
 rollout, name, file = sys.argv[1:]
-queue = MessageQueueClient(rollout, consumer=name, whole_groups=True, lease_s=60)
+queue = MessageQueueClient(rollout, consumer=name, whole_groups=True, lease_s=600)
 rollouter = FullyAsyncRollouter(rollout=rollout)
 with Path(file).open("a") as seen:
     while True:

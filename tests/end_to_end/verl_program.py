@@ -1,6 +1,6 @@
-"""Run in an environment with verl by test_real_trainers.py: our manager and functions in verl's own hands.
+"""Let verl call our reward manager and functions. test_real_trainers.py runs it in an environment with verl.
 
-Prints one JSON object with what verl got.
+Prints a JSON object with the rewards that verl received.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManage
 from verl.trainer.ppo.reward import get_custom_reward_fn
 from verl.workers.reward_manager import BatchRewardManager, NaiveRewardManager, get_reward_manager_cls, register
 
-from tests.data_proto import Letters, entries, make_data, tensors
+from tests.support.data_proto import Letters, entries, make_data, tensors
 
 RESPONSES = ["so 5", "it is 5, I think", "6", "5"]
 UIDS, TRUTHS = ["a", "b", "a", "b"], ["5"] * 4
 
 
 def real_data() -> DataProto:
-    """As verl's trainer makes it: `from_dict`, then in pieces and together again."""
+    """Make a batch as verl's trainer does: `from_dict`, then split and concatenated again."""
     infos = np.array([{"index": index} for index in range(4)], dtype=object)
     return DataProto.concat(
         DataProto.from_dict(
@@ -40,7 +40,7 @@ def ends_right(solution_str: str, ground_truth: str, **_: Any) -> float:
 
 
 def function(path: str, name: str, url: str) -> Any:
-    """As verl finds it from `custom_reward_function.path=... custom_reward_function.name=...`."""
+    """Load the function as verl does for `custom_reward_function.path=... custom_reward_function.name=...`."""
     kwargs = {"url": url, "reward": {"scorers": [{"name": "numeric_match"}]}}
     custom = {"path": path, "name": name, "reward_kwargs": kwargs}
     return get_custom_reward_fn(OmegaConf.create({"reward": {"custom_reward_function": custom}}))

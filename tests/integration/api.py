@@ -1,11 +1,11 @@
-"""The API as tests use it: the real application on a real Redis, and workers that work when told to."""
+"""The API for tests: the real application on a real Redis, and workers that the test runs step by step."""
 
 from typing import Any
 
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from tests.fleet import Fleet, Hand
+from tests.support.fleet import Fleet, Hand
 from web.app import create_app
 
 
@@ -20,20 +20,20 @@ class Api:
         return self.client.post(f"/v1/jobs{query}", json=body)
 
     def submitted(self, *items: dict[str, Any], **options: Any) -> str:
-        """The id of a job that was accepted."""
+        """Submit a job, and return its id. The API must accept it."""
         reply = self.submit(*items, **options)
         assert reply.status_code in (200, 202), reply.text
         return str(reply.json["id"])
 
     def done(self, hand: Hand, *items: dict[str, Any], **options: Any) -> str:
-        """A job that has run."""
+        """Submit a job, run it, and return its id."""
         job = self.submitted(*items, **options)
         self.fleet.work(hand)
         return job
 
 
 def is_problem(reply: TestResponse, status: int, field: str | None = None) -> bool:
-    """A problem document of this status, about this field, with a sentence."""
+    """Assert that the reply is a problem document of this status, about this field, whose detail is a sentence."""
     assert (reply.status_code, reply.mimetype) == (status, "application/problem+json"), reply.text
     assert reply.json["status"] == status
     assert reply.json["detail"].endswith("."), reply.json

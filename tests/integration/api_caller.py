@@ -1,11 +1,14 @@
-"""A process that calls an API: `python -m tests.integration.api_caller REDIS_URL PROFILE CALLS`. Counts answers."""
+"""A process that calls an API and prints the number of answers.
+
+Usage: `python -m tests.integration.api_caller REDIS_URL PROFILE CALLS`.
+"""
 
 import asyncio
 import sys
 
 from config.profiles import Profile, Profiles
-from tasks.apis.call import ApiCall
-from workers.api_calls import ApiCalls
+from tasks.providers.call import ApiCall
+from workers.providers.calls import ApiCalls
 
 
 async def main(redis_url: str, profile: Profile, calls: int) -> int:

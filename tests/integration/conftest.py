@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from config.settings import Settings
-from tests.fleet import Fleet
 from tests.integration.api import Api
+from tests.support.fleet import Fleet
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def api(fleet: Fleet) -> Api:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """For tests that compute: others run beside them."""
-    import torch  # most tests of this folder do without
+    """Let torch compute with a single thread, because other tests run at the same time."""
+    import torch  # imported here, because most tests of this folder need no torch
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)

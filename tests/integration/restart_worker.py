@@ -1,26 +1,32 @@
-"""A worker with the real configuration and consumer, and one long task, for the test of a Redis restart."""
+"""A worker with the real configuration and consumer, and a long task, for the test of a Redis restart.
+
+argv: Celery's pool, and the path of a file. The tasks end as soon as the file exists.
+"""
 
 import sys
 import time
+from pathlib import Path
 
 from redis.exceptions import RedisError
 
 from config.settings import load_settings
 from tasks.app import create_celery
 from tasks.connections import connect
-from workers.consumer import Consumer
+from workers.worker.consumer import Consumer
 
+MAY_END = Path(sys.argv[2])
 settings = load_settings()
 app = create_celery(settings, ["cpu"])
 
 
 @app.task(name="test.long")
 def long(key: str) -> None:
-    """Leaves a mark at its start and another at its end; both survive the restart, or are written after it."""
+    """Count its start and its end in Redis. The counts survive the restart, or are written after it."""
     state = connect(settings.redis_url)
     state.incr(f"{key}:started")
-    time.sleep(4)
-    while True:  # Redis may be away for a moment when we end
+    while not MAY_END.exists():
+        time.sleep(0.05)
+    while True:  # Redis may be away for a moment when the task ends
         try:
             state.incr(f"{key}:ended")
             return

@@ -1,4 +1,4 @@
-"""Benchmark runs on a real Redis: measured by jobs of their own, reported, remembered, compared; beat's schedule."""
+"""Benchmark runs on a real Redis: measurement, report, history and comparison; the schedule; the HTTP API."""
 
 import base64
 import json
@@ -20,32 +20,33 @@ from config.profiles import load_profiles
 from config.schedule import SLOT
 from config.settings import Settings
 from tasks.app import create_celery
-from tasks.benchmarks.bench import Bench
-from tasks.benchmarks.figures import FigureOfRun, Figures
-from tasks.benchmarks.history import MOST_RUNS, UNBEGUN, History, Run
-from tasks.benchmarks.model import BenchmarkItem, RunOptions
-from tasks.benchmarks.runs import Runs
-from tasks.benchmarks.stand import MeasurementFailed, Stand
-from tasks.benchmarks.syncs import Syncs
-from tasks.benchmarks.training import MINIMAL, Trainer, Training
+from tasks.deployment_benchmarks.deployment import Deployment
+from tasks.deployment_benchmarks.figure_history import FigureHistory, FigureOfRun
+from tasks.deployment_benchmarks.model import BenchmarkItem, RunOptions
+from tasks.deployment_benchmarks.run_history import MOST_RUNS, UNBEGUN, Run, RunHistory
+from tasks.deployment_benchmarks.runner import Bench
+from tasks.deployment_benchmarks.runs import Runs
+from tasks.deployment_benchmarks.simulated_trainer import MINIMAL, Trainer, Training
+from tasks.deployment_benchmarks.weight_syncs import WeightSyncs
 from tasks.errors import Conflict, NoLongerWanted, RedisUnavailable, StoredFileMissing
 from tasks.jobs.model import JobRequest
+from tasks.measurement.timed_job import MeasurementFailed
 from tasks.rollouts.model import RolloutSpec
-from tasks.rollouts.queue import bundles_of
 from tasks.rollouts.rollouts import Rollouts
+from tasks.rollouts.sample_queue import bundles_of
 from tasks.rollouts.simulation import Simulation
-from tests import tiny_models
-from tests.fleet import Fleet, Hand
 from tests.integration.api import Api, is_problem
-from tests.programs import wait_until
-from tests.redis_server import RedisServer
+from tests.support import tiny_models
+from tests.support.fleet import Fleet, Hand
+from tests.support.programs import wait_until
+from tests.support.redis_server import RedisServer
 
 ONCE = RunOptions(repetitions=1)
 SIMULATED = RolloutSpec(simulated=Simulation(), max_staleness=1, train_batch_size=4, max_queue_size=8)
 
 
 class Lab:
-    """A fleet that works by itself, in threads, while a benchmark measures it."""
+    """A fleet whose workers run in threads while a benchmark measures it."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
@@ -65,7 +66,7 @@ class Lab:
             self._ended.wait(0.01)
 
     def measure(self, name: str = "rule_scoring", options: RunOptions = ONCE) -> Run:
-        """The run, when it has ended."""
+        """Start a run, wait for its end and return it."""
         run = self.runs.start(name, options)
         wait_until(lambda: self.runs.get(run.id).ended_at is not None, "the run ends", 100)
         return self.runs.get(run.id)
@@ -77,7 +78,7 @@ class Lab:
         return next(figure for figure in self.figures(run) if figure.figure == name)
 
     def remember(self, run: Run, *figures: FigureOfRun) -> None:
-        """A run that was before."""
+        """Store an earlier run with these figures."""
         self.runs.history.add(run)
         self.runs.figures.add(run.id, run.name, run.created_at, figures)
 
@@ -97,16 +98,15 @@ def lab(fleet: Fleet) -> Iterator[Lab]:
 NAME = "rule_scoring/numeric_match/items_s"
 
 
-def test_a_run_measures_every_case_and_leaves_a_report(lab: Lab) -> None:
+def test_a_run_measures_every_case_and_writes_a_report(lab: Lab) -> None:
     lab.hire("cpu")
     lab.hire("benchmark")
     run = lab.measure()
     assert (run.state, run.note, run.total, lab.runs.done(run)) == ("done", "", 2, 2)
     assert lab.figure(run, NAME).value > 0
     assert not lab.figure(run, NAME).is_disturbed
-    assert {*run.files} == {
-        "performance_report.md", "summary.txt", "results.json", "rule_scoring.png", "rule_scoring.log"
-    }  # fmt: skip
+    documents = {"performance_report.md", "summary.txt", "results.json"}
+    assert {*run.files} == documents | {"rule_scoring.png", "rule_scoring.log"}
     read = lambda name: lab.fleet.core.storage.read(f"benchmarks/{run.folder}/{name}")  # noqa: E731
     assert b"| numeric_match |" in read("performance_report.md")
     assert read("rule_scoring.png").startswith(b"\x89PNG")
@@ -116,7 +116,7 @@ def test_a_run_measures_every_case_and_leaves_a_report(lab: Lab) -> None:
     assert measured == {"rule_scoring/numeric_match/0", "rule_scoring/math_equal/0"}
 
 
-def test_a_figure_that_got_worse_than_its_noise_is_flagged_everywhere(lab: Lab, api: Api) -> None:
+def test_a_regression_is_flagged_in_the_report_the_api_and_the_metrics(lab: Lab, api: Api) -> None:
     lab.hire("cpu")
     lab.hire("benchmark")
     first = lab.measure()
@@ -147,7 +147,7 @@ def test_figures_of_another_machine_or_with_other_parameters_are_not_compared(la
     assert lab.measure().regressions == 0
 
 
-def test_a_run_is_compared_by_the_devices_it_was_planned_for(lab: Lab) -> None:
+def test_the_basis_has_the_devices_of_the_plan_even_if_they_left_since(lab: Lab) -> None:
     lab.hire("cpu")
     lab.hire("benchmark")
     device = lab.fleet.hire()
@@ -162,21 +162,21 @@ def test_a_run_is_compared_by_the_devices_it_was_planned_for(lab: Lab) -> None:
     assert len(bases) == 1
 
 
-def test_a_run_shows_how_far_it_is(lab: Lab) -> None:
+def test_a_run_shows_its_state_and_its_start_time(lab: Lab) -> None:
     run = lab.runs.start("rule_scoring", ONCE)
     assert (lab.runs.get(run.id).state, lab.runs.done(run)) == ("queued", 0)
     lab.hire("benchmark")
-    wait_until(lambda: lab.runs.get(run.id).state == "running", "it is begun")
+    wait_until(lambda: lab.runs.get(run.id).state == "running", "it is started")
     began = lab.runs.get(run.id).started_at
     lab.hire("cpu")
     wait_until(lambda: lab.runs.get(run.id).state == "done", "it is done", 100)
     done = lab.runs.get(run.id)
-    assert done.started_at == began != done.created_at, "what it waited before is no part of it"
+    assert done.started_at == began != done.created_at, "the time in the queue does not count"
 
 
-def test_one_benchmark_is_measured_at_a_time(lab: Lab, api: Api) -> None:
+def test_a_second_run_is_refused_while_a_run_is_active(lab: Lab, api: Api) -> None:
     first = lab.runs.start("rule_scoring", ONCE)
-    with pytest.raises(Conflict, match="one is measured at a time"):
+    with pytest.raises(Conflict, match="runs do not overlap"):
         lab.runs.start("quick", ONCE)
     assert is_problem(api.client.post("/v1/benchmarks/quick/runs"), 409)
     lab.fleet.core.cancel(first.job)
@@ -184,83 +184,84 @@ def test_one_benchmark_is_measured_at_a_time(lab: Lab, api: Api) -> None:
     lab.runs.start("quick", ONCE)
 
 
-def test_a_run_without_anything_to_measure_says_why(lab: Lab) -> None:
+def test_a_run_without_a_measurable_scenario_fails_with_the_reason(lab: Lab) -> None:
     run = lab.runs.start("policy_scoring", ONCE)
-    assert (run.state, run.note) == (
-        "failed", "Nothing of it can be measured here: policy_scoring: no policy server is connected",
-    )  # fmt: skip
-    lab.runs.start("rule_scoring", ONCE)  # it is over
+    note = "No scenario can be measured here: policy_scoring: no policy server is connected"
+    assert (run.state, run.note) == ("failed", note)
+    lab.runs.start("rule_scoring", ONCE)  # the failed run is not active
 
 
-def test_a_measurement_that_others_disturb_says_so(lab: Lab) -> None:
+def test_a_measurement_beside_foreign_jobs_is_marked_as_disturbed(lab: Lab) -> None:
     lab.hire("cpu")
-    stand = Stand(lab.fleet.core, "a" * 32, lambda: False)
+    deployment = Deployment(lab.fleet.core, "a" * 32, lambda: False)
     hand = lab.fleet.hire()
     lab.fleet.submit({"x": 1})
-    assert hand.take()  # somebody's work runs all the while
-    with stand.observed() as observation:
-        stand.run("score", [{"response": "5", "reference": "5"}], spec={"scorers": [{"name": "numeric_match"}]})
+    assert hand.take()  # a chunk of another job runs during the measurement
+    with deployment.observed() as observation:
+        deployment.run_job(
+            "score", [{"response": "5", "reference": "5"}], spec={"scorers": [{"name": "numeric_match"}]}
+        )
         wait_until(lambda: bool(observation.foreign), "it is noticed")
-    assert observation.disturbed == "1 other job ran meanwhile"
+    assert observation.disturbed == "1 other job ran concurrently"
 
 
-def test_a_measurement_whose_device_is_restarted_is_told_as_disturbed(lab: Lab) -> None:
+def test_a_measurement_whose_device_restarts_is_marked_as_disturbed(lab: Lab) -> None:
     lab.fleet.hire()
-    stand = Stand(lab.fleet.core, "a" * 32, lambda: False)
-    with stand.observed(1) as observation:
+    deployment = Deployment(lab.fleet.core, "a" * 32, lambda: False)
+    with deployment.observed(1) as observation:
         lab.fleet.core.registry.leave(observation.devices[0])
         lab.fleet.hire()
-    assert observation.disturbed == "gpu.node1.0 went away meanwhile"
+    assert observation.disturbed == "gpu.node1.0 left or restarted"
 
 
-def test_a_case_of_more_slots_than_are_there_is_not_measured(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.benchmarks.stand.DEVICES_S", 0)
+def test_a_case_with_more_slots_than_registered_fails(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.deployment_benchmarks.deployment.DEVICES_S", 0)
     lab.fleet.hire()
     with (
-        pytest.raises(MeasurementFailed, match="It takes 2 device slots, and 1 of use are there"),
-        Stand(lab.fleet.core, "a" * 32, lambda: False).observed(2),
+        pytest.raises(MeasurementFailed, match="The case needs 2 usable device slots, and 1 are registered"),
+        Deployment(lab.fleet.core, "a" * 32, lambda: False).observed(2),
     ):
         raise AssertionError("it is measured")
 
 
-def test_a_measurement_fails_with_the_reason_when_its_items_do(lab: Lab) -> None:
+def test_a_measurement_with_failed_items_fails_with_their_errors(lab: Lab) -> None:
     lab.hire("device")
-    stand = Stand(lab.fleet.core, "a" * 32, lambda: False)
-    with pytest.raises(MeasurementFailed, match=r"1 of 2 good: 1 simulated_failure"):
-        stand.run("simulated", [{"x": 1}, {"x": 2, "fail": True}])
+    deployment = Deployment(lab.fleet.core, "a" * 32, lambda: False)
+    with pytest.raises(MeasurementFailed, match=r"1 of 2 succeeded: 1 simulated_failure"):
+        deployment.run_job("simulated", [{"x": 1}, {"x": 2, "fail": True}])
 
 
-def test_what_a_killed_process_left_is_ended_by_the_next(lab: Lab, state: Redis) -> None:
-    left = Stand(lab.fleet.core, "a" * 32, lambda: False)
-    caught = threading.Thread(target=_until_cancelled, args=(left,))
+def test_jobs_of_a_killed_process_are_cancelled_by_the_next_measurement(lab: Lab, state: Redis) -> None:
+    killed = Deployment(lab.fleet.core, "a" * 32, lambda: False)
+    caught = threading.Thread(target=_until_cancelled, args=(killed,))
     caught.start()
-    wait_until(lambda: state.scard(keys.benchmark_jobs("a" * 32)) == 1, "a job was begun")
+    wait_until(lambda: state.scard(keys.benchmark_jobs("a" * 32)) == 1, "a job was started")
     (job,) = state.smembers(keys.benchmark_jobs("a" * 32))
-    Stand(lab.fleet.core, "a" * 32, lambda: False).clear()
+    Deployment(lab.fleet.core, "a" * 32, lambda: False).cancel_jobs()
     caught.join()
     assert lab.fleet.job(str(job)).state == "cancelled"
     assert not state.exists(keys.benchmark_jobs("a" * 32))
 
 
-def test_what_a_killed_process_left_of_a_cancelled_run_keeps_no_other_from_starting(lab: Lab) -> None:
+def test_jobs_that_a_killed_process_left_do_not_block_the_next_run(lab: Lab) -> None:
     run = lab.runs.start("rule_scoring", ONCE)
-    stand = Stand(lab.fleet.core, run.id, lambda: False)
-    with stand.rollout(SIMULATED, [b'{"prompt": "1+1="}'], None) as left:  # and whoever began it is killed here
+    deployment = Deployment(lab.fleet.core, run.id, lambda: False)
+    with deployment.rollout(SIMULATED, [b'{"prompt": "1+1="}'], None) as left:  # the measuring process is killed here
         lab.fleet.core.cancel(run.job)
         due = lab.runs.schedule("rule_scoring", "2026-11-18T03:00Z", ONCE)
         assert (due.state, due.note) == ("queued", "")
         assert lab.fleet.job(left).state == "cancelled"
 
 
-def _until_cancelled(stand: Stand) -> None:
-    with pytest.raises(MeasurementFailed, match="cancelled"):  # nobody works on it
-        stand.run("simulated", [{"x": 1}])
+def _until_cancelled(deployment: Deployment) -> None:
+    with pytest.raises(MeasurementFailed, match="cancelled"):  # no worker runs it
+        deployment.run_job("simulated", [{"x": 1}])
 
 
-def test_a_cancelled_run_ends_the_case_that_is_measured(lab: Lab) -> None:
-    stand = Stand(lab.fleet.core, "a" * 32, lambda: True)
+def test_a_cancelled_run_stops_its_current_measurement(lab: Lab) -> None:
+    deployment = Deployment(lab.fleet.core, "a" * 32, lambda: True)
     with pytest.raises(NoLongerWanted):
-        stand.run("simulated", [{"x": 1}])
+        deployment.run_job("simulated", [{"x": 1}])
 
 
 @pytest.mark.parametrize(
@@ -271,15 +272,15 @@ def test_a_cancelled_run_ends_the_case_that_is_measured(lab: Lab) -> None:
         ({"pauses": True, "total_training_steps": 4}, lambda figures: figures["pause_s"] >= 0),
         ({"sync_every": 2, "total_training_steps": 4}, lambda figures: figures["sync_s"] >= 0),
     ],
-)  # fmt: skip
-def test_a_training_run_takes_samples_no_staler_than_it_may(
+)
+def test_a_training_run_takes_no_samples_beyond_its_staleness_limit(
     lab: Lab, changes: dict[str, Any], expected: Callable[[dict[str, float]], bool]
 ) -> None:
     lab.hire("device")
     lab.hire("api")
     usual = Training(configuration=MINIMAL, train_s=0.02, generate_s=0.01, reward_s=0.001)
     training = usual.changed(total_training_steps=6, rollout_devices=1).changed(**changes)
-    measured = Trainer(Stand(lab.fleet.core, "a" * 32, lambda: False), training).run()
+    measured = Trainer(Deployment(lab.fleet.core, "a" * 32, lambda: False), training).run()
     figures = dict(measured.figures)
     assert expected(figures), figures
     assert measured.engine == "simulated generation and training"
@@ -288,7 +289,7 @@ def test_a_training_run_takes_samples_no_staler_than_it_may(
 
 
 class Hook:
-    """Does something whenever a trainer waits: with the one rollout there is."""
+    """Callback that runs whenever the trainer waits; it gets the id of the only rollout."""
 
     def __init__(self, lab: Lab, act: Callable[[str], None]) -> None:
         self._core, self._act = lab.fleet.core, act
@@ -299,10 +300,10 @@ class Hook:
         return False
 
 
-def test_every_sample_that_was_too_stale_is_counted(lab: Lab) -> None:
-    lab.fleet.hire()  # it generates nothing: samples come from here
+def test_dropped_stale_samples_are_counted(lab: Lab) -> None:
+    lab.fleet.hire()  # this worker generates nothing: the test puts the samples
     queue = Rollouts(lab.fleet.core, lab.fleet.celery).queue
-    samples = iter([(6, 0), (4, 1)])  # two of version 0 are left when version 1 is trained on
+    samples = iter([(6, 0), (4, 1)])  # two samples of version 0 remain when training continues with version 1
 
     def put(rollout: str) -> None:
         number, version = next(samples)
@@ -310,11 +311,11 @@ def test_every_sample_that_was_too_stale_is_counted(lab: Lab) -> None:
 
     usual = Training(configuration=MINIMAL, warm_up=0, train_s=0)
     training = usual.changed(total_training_steps=2, rollout_devices=1, staleness_threshold=0)
-    measured = Trainer(Stand(lab.fleet.core, "a" * 32, Hook(lab, put)), training).run()
+    measured = Trainer(Deployment(lab.fleet.core, "a" * 32, Hook(lab, put)), training).run()
     assert measured.figures["dropped_samples"] == 2
 
 
-def test_generation_that_resumes_slowly_is_timed_to_its_end(lab: Lab) -> None:
+def test_a_slow_resume_is_timed_until_the_first_sample(lab: Lab) -> None:
     hand, resumed = lab.fleet.hire(), 0.0
 
     def work(rollout: str) -> None:
@@ -326,55 +327,55 @@ def test_generation_that_resumes_slowly_is_timed_to_its_end(lab: Lab) -> None:
 
     usual = Training(configuration=MINIMAL, warm_up=0, train_s=0, generate_s=0, reward_s=0, pauses=True)
     training = usual.changed(total_training_steps=4, rollout_devices=1)
-    measured = Trainer(Stand(lab.fleet.core, "a" * 32, Hook(lab, work)), training).run()
+    measured = Trainer(Deployment(lab.fleet.core, "a" * 32, Hook(lab, work)), training).run()
     assert measured.figures["resume_s"] > 1.2
 
 
-def test_a_sync_that_nobody_waits_for_is_timed_until_its_devices_have_it(lab: Lab) -> None:
+def test_a_sync_in_the_background_is_timed_until_every_device_has_the_version(lab: Lab) -> None:
     core, device = lab.fleet.core, lab.fleet.hire().queue
     tiny_models.write(core.settings.models_dir / "tiny")
-    stand = Stand(core, "a" * 32, lambda: False)
+    deployment = Deployment(core, "a" * 32, lambda: False)
     spec = RolloutSpec(model="tiny", chat="never", max_staleness=1, train_batch_size=4, max_queue_size=8)
-    with stand.rollout(spec, [b'{"prompt": "1+1="}'], None) as rollout:
-        syncs, versions = Syncs(stand.rollouts, rollout), stand.rollouts.versions
+    with deployment.rollout(spec, [b'{"prompt": "1+1="}'], None) as rollout:
+        syncs, versions = WeightSyncs(deployment.rollouts, rollout), deployment.rollouts.versions
         syncs.announce(1, "file:///weights", "")
-        assert (syncs.is_over(), syncs.seconds) == (False, [])
+        assert (syncs.is_complete(), syncs.seconds) == (False, [])
         versions.confirm(rollout, device, versions.current(rollout), 0.1)
-        assert (syncs.is_over(), syncs.seconds) == (True, [versions.status(rollout).sync_s])
+        assert (syncs.is_complete(), syncs.seconds) == (True, [versions.status(rollout).sync_s])
         syncs.announce(2, "file:///weights", "")
         syncs.announce(3, "file:///weights", "")
-        assert (len(syncs.seconds), syncs.replaced) == (1, 1), "what was replaced has no time"
+        assert (len(syncs.seconds), syncs.replaced) == (1, 1), "a replaced version has no duration"
         versions.confirm(rollout, device, versions.current(rollout), 0.1)
-        assert (syncs.is_over(), syncs.seconds[1:]) == (True, [versions.status(rollout).sync_s])
+        assert (syncs.is_complete(), syncs.seconds[1:]) == (True, [versions.status(rollout).sync_s])
         syncs.announce(4, "file:///weights", "")
         versions.fail(rollout, device, versions.current(rollout), "it is full")
-        with pytest.raises(MeasurementFailed, match=r"Version 4 was taken back: gpu\.node1\.0: it is full"):
-            syncs.is_over()
+        with pytest.raises(MeasurementFailed, match=r"Version 4 was rolled back: gpu\.node1\.0: it is full"):
+            syncs.is_complete()
 
 
-def test_a_case_during_which_redis_goes_away_is_to_be_measured_again(tmp_path: Path) -> None:
+def test_an_outage_of_redis_makes_a_measurement_fail_with_a_retryable_error(tmp_path: Path) -> None:
     parameters: dict[str, Any] = {"items": 1, "scorer": "numeric_match"}
     item = BenchmarkItem(id="a", scenario="rule_scoring", case="a", repetition=0, parameters=parameters)
     with RedisServer(tmp_path / "redis") as server, ThreadPoolExecutor() as aside:
         fleet = Fleet(Settings(redis_url=server.url, node="node1", data_dir=tmp_path), tmp_path / "journal")
         with closing(fleet), server.client() as state:
             measured = aside.submit(Bench(fleet.core).measure, "a" * 32, item, lambda: False)
-            wait_until(lambda: state.exists(keys.benchmark_jobs("a" * 32)), "it is begun")
+            wait_until(lambda: state.exists(keys.benchmark_jobs("a" * 32)), "it is started")
             server.stop()
             with pytest.raises(RedisUnavailable):
                 measured.result(60)
 
 
-def test_a_scenario_that_is_gone_fails_its_cases_only(fleet: Fleet) -> None:
+def test_a_removed_scenario_fails_its_own_cases_only(fleet: Fleet) -> None:
     item = BenchmarkItem(id="gone/x/0", scenario="gone", case="x", repetition=0, parameters={})
-    with pytest.raises(Exception, match="There is no scenario 'gone' any more"):
+    with pytest.raises(Exception, match="The scenario 'gone' no longer exists"):
         Bench(fleet.core).measure("a" * 32, item, lambda: False)
 
 
 # --- the schedule ---
 
 
-def test_what_two_beats_find_due_is_run_once(fleet: Fleet, lab: Lab, state: Redis) -> None:
+def test_two_beats_start_a_due_run_once(fleet: Fleet, lab: Lab, state: Redis) -> None:
     settings = fleet.settings.model_copy(update={"benchmarks": "rule_scoring=* * * * *"})
     for _ in range(2):
         app = create_celery(settings)
@@ -384,7 +385,7 @@ def test_what_two_beats_find_due_is_run_once(fleet: Fleet, lab: Lab, state: Redi
         app.close()
     sent = [_arguments(message) for message in state.lrange("cpu\x06\x162", 0, -1)]
     assert [message["name"] for message in sent] == ["rule_scoring", "rule_scoring"]
-    # A minute may have passed between the two: what is due at one time is due once.
+    # A minute may have passed between the two messages: deliver the first message twice.
     hand = fleet.hire("cpu")
     for message in (sent[0], sent[0]):
         _deliver(fleet, hand, message)
@@ -400,7 +401,7 @@ def _arguments(message: str) -> dict[str, Any]:
 
 
 def _deliver(fleet: Fleet, hand: Hand, arguments: dict[str, Any]) -> None:
-    """As the worker runs it that gets the message."""
+    """Run the task as the worker that received the message."""
     app = fleet.celery
     app.runtime = fleet.runtime_of(hand)
     app.loader.import_default_modules()
@@ -411,48 +412,48 @@ def slot(seconds_ago: float) -> str:
     return time.strftime(SLOT, time.gmtime(time.time() - seconds_ago))
 
 
-def test_what_is_due_and_not_begun_within_the_hour_is_skipped(lab: Lab) -> None:
+def test_a_scheduled_run_that_no_worker_starts_within_an_hour_is_skipped(lab: Lab) -> None:
     due, late = slot(3000), slot(3700)
     waits = lab.runs.schedule("rule_scoring", due, ONCE)
     assert lab.runs.get(waits.id).state == "queued"
     lab.fleet.core.cancel(waits.job)
     run = lab.runs.schedule("rule_scoring", late, ONCE)
     ended = lab.runs.get(run.id)
-    assert (ended.state, ended.note) == ("skipped", f"Due at {late}, and skipped: {UNBEGUN}")
+    assert (ended.state, ended.note) == ("skipped", f"Due at {late}, skipped: {UNBEGUN}")
     assert lab.fleet.job(run.job).state == "cancelled"
     assert [each.state for each in lab.runs.newest(10)] == ["skipped", "cancelled"]
-    assert lab.runs.schedule("rule_scoring", slot(0), ONCE).state == "queued", "it is in nobody's way"
+    assert lab.runs.schedule("rule_scoring", slot(0), ONCE).state == "queued", "a skipped run does not block others"
 
 
-def test_a_requested_run_that_nobody_begins_within_the_hour_fails_with_the_reason(lab: Lab) -> None:
+def test_a_requested_run_that_no_worker_starts_within_an_hour_fails_with_the_reason(lab: Lab) -> None:
     run = lab.runs.start("rule_scoring", ONCE)
     lab.runs.history.change(run, created_at=run.created_at - 3700)
     ended = lab.runs.get(run.id)
-    assert (ended.state, ended.note) == ("failed", f"It was given up: {UNBEGUN}")
+    assert (ended.state, ended.note) == ("failed", f"Abandoned: {UNBEGUN}")
     assert lab.fleet.job(run.job).state == "cancelled"
     lab.runs.start("rule_scoring", ONCE)
 
 
-def test_whoever_measures_again_begins_nothing_that_was_due_hours_ago(lab: Lab) -> None:
+def test_a_worker_that_starts_hours_late_does_not_begin_the_due_run(lab: Lab) -> None:
     run = lab.runs.schedule("rule_scoring", slot(7200), ONCE)
     lab.hire("cpu")
     lab.hire("benchmark")
-    wait_until(lambda: lab.fleet.job(run.job).state == "cancelled", "its job is ended")
+    wait_until(lambda: lab.fleet.job(run.job).state == "cancelled", "its job is cancelled")
     ended = lab.runs.get(run.id)
     assert (ended.state, UNBEGUN in ended.note, ended.folder) == ("skipped", True, "")
     assert lab.fleet.core.state.zcard(keys.jobs()) == 1, "nothing was measured"
 
 
-def test_a_benchmark_that_is_due_while_users_work_runs_is_skipped_with_a_note(lab: Lab) -> None:
+def test_a_due_benchmark_is_skipped_while_jobs_of_users_run(lab: Lab) -> None:
     lab.fleet.submit({"x": 1})
     run = lab.runs.schedule("rule_scoring", "2026-11-18T03:00Z", ONCE)
     assert run.state == "skipped"
-    assert run.note == "Due at 2026-11-18T03:00Z, and skipped: 1 job of users kept the system busy."
+    assert run.note == "Due at 2026-11-18T03:00Z, skipped: 1 job of users kept the system busy."
     assert lab.runs.schedule("rule_scoring", "2026-11-18T03:00Z", ONCE) == run
     assert lab.runs.active() is None
 
 
-def test_a_label_of_a_user_does_not_make_a_job_part_of_a_benchmark(lab: Lab) -> None:
+def test_a_user_metadata_field_named_benchmark_does_not_make_a_job_part_of_a_run(lab: Lab) -> None:
     lab.fleet.submit({"x": 1}, metadata={"benchmark": "gsm8k"})
     assert lab.runs.schedule("rule_scoring", "2026-11-18T03:00Z", ONCE).state == "skipped"
 
@@ -464,27 +465,27 @@ WORSE = FigureOfRun("a/b/items_s", "items/s", "higher", 1.0, 1.0, 1.0, "basis", 
     ("later", "expected"),
     [
         ({"is_disturbed": True, "is_regression": False}, ["quick"]),
-        ({"basis": "larger", "is_regression": False}, ["quick"]),  # a run of `full` says nothing of `quick`
+        ({"basis": "larger", "is_regression": False}, ["quick"]),  # a run of `full` is not compared with `quick`
         ({"is_regression": False}, []),
     ],
-)  # fmt: skip
-def test_a_regression_stays_one_until_the_same_is_measured_undisturbed(
+)
+def test_a_regression_is_reported_until_the_next_undisturbed_measurement(
     fleet: Fleet, later: dict[str, Any], expected: list[str]
 ) -> None:
-    figures, now = Figures(fleet.core.state), time.time()
+    figures, now = FigureHistory(fleet.core.state), time.time()
     figures.add("a" * 32, "quick", now, [WORSE])
     figures.add("b" * 32, "full", now + 1, [replace(WORSE, **later)])
     assert [each.benchmark for each in figures.regressions()] == expected
 
 
-def test_a_regression_of_what_is_not_measured_any_more_is_told_for_a_month(fleet: Fleet) -> None:
-    figures = Figures(fleet.core.state)
+def test_a_regression_without_new_measurements_is_reported_for_a_month(fleet: Fleet) -> None:
+    figures = FigureHistory(fleet.core.state)
     figures.add("a" * 32, "quick", time.time() - 32 * 86400, [WORSE])
     assert figures.regressions() == []
 
 
-def test_a_figure_is_compared_with_its_own_last_runs_however_many_others_there_were(fleet: Fleet) -> None:
-    figures, weekly = Figures(fleet.core.state), replace(WORSE, is_regression=False)
+def test_a_figure_is_compared_with_its_own_history_despite_many_runs_of_other_figures(fleet: Fleet) -> None:
+    figures, weekly = FigureHistory(fleet.core.state), replace(WORSE, is_regression=False)
     for week in range(5):
         figures.add(f"{week:032x}", "full", 1000.0 * week, [replace(weekly, value=float(week))])
         for hour in range(168):
@@ -493,8 +494,8 @@ def test_a_figure_is_compared_with_its_own_last_runs_however_many_others_there_w
     assert figures.earlier(weekly.figure, weekly.basis, "a" * 32, 9000.0) == [0, 1, 2, 3, 4]
 
 
-def test_a_report_told_twice_counts_once(fleet: Fleet) -> None:
-    figures = Figures(fleet.core.state)
+def test_adding_the_figures_of_a_run_is_idempotent(fleet: Fleet) -> None:
+    figures = FigureHistory(fleet.core.state)
     figures.add("c" * 32, "quick", 1.7, [replace(WORSE, value=3.0)])
     for value in (1.0, 1.0, 2.0):
         figures.add("a" * 32, "quick", 1.7, [replace(WORSE, value=value)])
@@ -506,14 +507,16 @@ def test_a_benchmarks_job_is_not_retried(lab: Lab, api: Api) -> None:
     item: dict[str, Any] = {"id": "gone/x/0", "scenario": "gone", "case": "x", "repetition": 0, "parameters": {}}
     run = Run("a" * 32, "quick", "request", "queued", lab.runs.history.now())
     lab.runs.history.add(run)
-    job = lab.fleet.core.door.submit(JobRequest(kind="benchmark", items=[item], spec={"run": run.id, "name": "quick"}))
+    job = lab.fleet.core.submitter.submit(
+        JobRequest(kind="benchmark", items=[item], spec={"run": run.id, "name": "quick"})
+    )
     wait_until(lambda: not lab.fleet.job(job).is_active, "its job is over")
     reply = api.client.post(f"/v1/jobs/{job}/retry")
     assert is_problem(reply, 409)
     assert "Run the benchmark again instead." in reply.json["detail"]
 
 
-def test_runs_that_were_skipped_push_nothing_out(lab: Lab) -> None:
+def test_skipped_runs_do_not_evict_other_runs(lab: Lab) -> None:
     running = lab.runs.start("rule_scoring", ONCE)
     for minute in range(150):
         assert lab.runs.schedule("quick", slot(60 * minute), ONCE).state == "skipped"
@@ -524,7 +527,7 @@ def test_runs_that_were_skipped_push_nothing_out(lab: Lab) -> None:
     assert len(lab.runs.newest(200)) == 101
 
 
-def test_what_is_not_kept_any_more_leaves_nothing(lab: Lab, state: Redis) -> None:
+def test_an_expired_run_is_deleted_with_its_report_and_figures(lab: Lab, state: Redis) -> None:
     core, old = lab.fleet.core, time.time() - 401 * 86400
     first = Run("a" * 32, "quick", "request", "done", old, folder="benchmark_results_1", files=("summary.txt",))
     lab.remember(first, WORSE)
@@ -538,45 +541,45 @@ def test_what_is_not_kept_any_more_leaves_nothing(lab: Lab, state: Redis) -> Non
 
 
 def test_a_record_of_a_newer_release_is_read(fleet: Fleet, state: Redis) -> None:
-    History(fleet.core.state).add(Run("a" * 32, "quick", "request", "done", 1.0))
+    RunHistory(fleet.core.state).add(Run("a" * 32, "quick", "request", "done", 1.0))
     record = json.loads(str(state.get(keys.benchmark("a" * 32)))) | {"mood": "good"}
     state.set(keys.benchmark("a" * 32), json.dumps(record))
-    assert History(fleet.core.state).get("a" * 32)
+    assert RunHistory(fleet.core.state).get("a" * 32)
 
 
-def test_a_storage_that_is_away_for_a_moment_costs_no_report(lab: Lab) -> None:
+def test_a_report_is_written_after_a_short_outage_of_the_storage(lab: Lab) -> None:
     lab.hire("cpu")
     lab.hire("benchmark")
     folder = Path(urlsplit(lab.fleet.settings.storage_url).path) / "benchmarks"
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.write_text("in the way")
     run = lab.runs.start("rule_scoring", ONCE)
-    wait_until(lambda: lab.runs.done(lab.runs.get(run.id)) == 2, "all is measured", 60)
+    wait_until(lambda: lab.runs.done(lab.runs.get(run.id)) == 2, "every case is measured", 60)
     folder.unlink()
     wait_until(lambda: lab.runs.get(run.id).state == "done", "the report is written", 60)
 
 
-def test_jobs_that_wait_for_nothing_do_not_keep_a_benchmark_from_running(lab: Lab) -> None:
+def test_finished_jobs_of_users_do_not_block_a_benchmark(lab: Lab) -> None:
     hand = lab.fleet.hire()
     lab.fleet.finish(lab.fleet.submit({"x": 1}), hand)
     assert lab.runs.schedule("rule_scoring", "2026-11-18T03:00Z", ONCE).state == "queued"
 
 
-def test_a_benchmark_that_is_due_while_another_runs_is_skipped(lab: Lab) -> None:
+def test_a_due_benchmark_is_skipped_while_another_run_is_active(lab: Lab) -> None:
     lab.runs.start("rule_scoring", ONCE)
     run = lab.runs.schedule("quick", "2026-11-18T03:00Z", ONCE)
     assert (run.state, "was still running" in run.note) == ("skipped", True)
 
 
-def test_a_start_that_was_cut_off_is_completed_by_the_next(lab: Lab) -> None:
+def test_an_interrupted_start_is_completed_by_the_next_attempt(lab: Lab) -> None:
     due = "2026-11-18T03:00Z"
     first = lab.runs.schedule("rule_scoring", due, ONCE)
-    lab.runs.history.change(first, job="", total=0)  # as if it had been cut off just before it noted the job
+    lab.runs.history.change(first, job="", total=0)  # as if the process had died before it stored the job's id
     assert lab.runs.schedule("rule_scoring", due, ONCE).job == first.job
 
 
 def test_a_run_that_was_never_started_counts_as_failed_after_a_while(lab: Lab) -> None:
-    history = History(lab.fleet.core.state)
+    history = RunHistory(lab.fleet.core.state)
     history.add(Run("b" * 32, "quick", "request", "queued", time.time() - 3600))
     assert lab.runs.active() is None
     assert lab.runs.get("b" * 32).state == "failed"
@@ -606,14 +609,14 @@ def test_a_run_is_started_listed_and_read_over_http(lab: Lab, api: Api) -> None:
     assert rows["quick"]["next_at"] > run["ended_at"]
 
 
-def test_a_benchmark_with_two_crontabs_tells_both_and_the_next_time(fleet: Fleet) -> None:
+def test_a_benchmark_with_two_crontabs_shows_both_and_the_next_time(fleet: Fleet) -> None:
     fleet.settings = fleet.settings.model_copy(update={"benchmarks": "quick=0 * * * *; quick=0 0 1 1 *"})
     rows = {each["name"]: each for each in Api(fleet).client.get("/v1/benchmarks").json["benchmarks"]}
     assert rows["quick"]["schedule"] == "0 * * * *; 0 0 1 1 *"
     assert rows["quick"]["next_at"] - time.time() < 3700
 
 
-def test_what_is_not_there_is_told_so(api: Api) -> None:
+def test_unknown_benchmarks_runs_and_options_are_refused(api: Api) -> None:
     assert is_problem(api.client.post("/v1/benchmarks/nothing/runs"), 404)
     assert is_problem(api.client.get("/v1/benchmarks/runs/" + "0" * 32), 404)
     assert is_problem(api.client.get("/v1/benchmarks/runs/../../etc"), 404)
@@ -623,10 +626,10 @@ def test_what_is_not_there_is_told_so(api: Api) -> None:
     assert is_problem(api.client.post("/v1/benchmarks/quick/runs", data="x", content_type="application/json"), 400)
 
 
-def test_files_that_a_run_does_not_name_are_not_read(api: Api) -> None:
+def test_only_files_listed_by_the_run_are_served(api: Api) -> None:
     api.fleet.core.storage.put("benchmarks/somewhere/secret.txt", b"x")
     run = Run("c" * 32, "quick", "request", "done", time.time(), folder="somewhere", files=("summary.txt",))
-    History(api.fleet.core.state).add(run)
+    RunHistory(api.fleet.core.state).add(run)
     for name in ("secret.txt", "summary.txt", "..%2Fsecret.txt"):
         assert is_problem(api.client.get(f"/v1/benchmarks/runs/{run.id}/files/{name}"), 404)
 

@@ -1,4 +1,4 @@
-"""Rules and dashboard: read by Prometheus's own tool, and asking only for what `/metrics` tells."""
+"""Alert rules and Grafana dashboard: validated by promtool, and restricted to the metrics of `/metrics`."""
 
 import json
 import re
@@ -17,13 +17,13 @@ from web.metrics.catalogue import METRICS
 MONITORING = ROOT / "monitoring"
 DASHBOARD: dict[str, Any] = json.loads((MONITORING / "grafana/dashboards/assay.json").read_text())
 RULES: list[dict[str, Any]] = yaml.safe_load((MONITORING / "rules.yml").read_text())["groups"][0]["rules"]
-#: Told by Prometheus itself, or by what runs the benchmarks.
-OF_OTHERS = {"up", "ALERTS"}
-#: What Grafana puts in the place of its variables.
+#: Metrics of Prometheus itself.
+PROMETHEUS_METRICS = {"up", "ALERTS"}
+#: Values for Grafana's variables.
 VARIABLES = {"$__rate_interval": "1m"}
 
 needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="there is no promtool here (Debian has it in `prometheus`)"
+    shutil.which("promtool") is None, reason="promtool is not installed (Debian package `prometheus`)"
 )
 
 
@@ -47,7 +47,7 @@ def metrics_in(query: str) -> set[str]:
 
 
 @needs_promtool
-def test_the_rules_are_sound_and_each_fires_when_it_should() -> None:
+def test_the_rules_are_valid_and_each_alert_has_a_test() -> None:
     assert f"{len(RULES)} rules found" in promtool("check", "rules", "rules.yml")
     promtool("test", "rules", "rules_test.yml")
     tested = {
@@ -60,7 +60,7 @@ def test_the_rules_are_sound_and_each_fires_when_it_should() -> None:
 
 
 @needs_promtool
-def test_prometheus_takes_the_configuration(tmp_path: Path) -> None:
+def test_prometheus_accepts_the_configuration(tmp_path: Path) -> None:
     text = (MONITORING / "prometheus.yml").read_text()
     (tmp_path / "token").write_text("secret")
     (tmp_path / "prometheus.yml").write_text(text.replace("/run/secrets/metrics_token", str(tmp_path / "token")))
@@ -69,7 +69,7 @@ def test_prometheus_takes_the_configuration(tmp_path: Path) -> None:
 
 
 @needs_promtool
-def test_every_query_of_the_dashboard_is_read_by_prometheus(tmp_path: Path) -> None:
+def test_prometheus_accepts_every_query_of_the_dashboard(tmp_path: Path) -> None:
     queries = list(dashboard_queries())
     assert len(queries) > 40
     rules = [{"record": f"query_{number}", "expr": query} for number, query in enumerate(queries)]
@@ -77,17 +77,17 @@ def test_every_query_of_the_dashboard_is_read_by_prometheus(tmp_path: Path) -> N
     assert f"{len(rules)} rules found" in promtool("check", "rules", "queries.yml", folder=tmp_path)
 
 
-def test_rules_and_dashboard_ask_only_for_metrics_that_are_told() -> None:
-    told = OF_OTHERS.copy()
+def test_rules_and_dashboard_use_only_exported_metrics() -> None:
+    exported = PROMETHEUS_METRICS.copy()
     for metric in METRICS:
         parts = ("_bucket", "_sum", "_count") if metric.type == "histogram" else ("",)
-        told |= {f"{metric.sample}{part}" for part in parts}
-    asked = [*dashboard_queries(), *(rule["expr"] for rule in RULES)]
-    assert all(metrics_in(query) for query in asked)
-    assert not {name for query in asked for name in metrics_in(query)} - told
+        exported |= {f"{metric.sample}{part}" for part in parts}
+    queries = [*dashboard_queries(), *(rule["expr"] for rule in RULES)]
+    assert all(metrics_in(query) for query in queries)
+    assert not {name for query in queries for name in metrics_in(query)} - exported
 
 
-def test_labels_that_queries_choose_or_group_by_are_the_metrics_own() -> None:
+def test_queries_use_only_labels_of_their_metrics() -> None:
     known = {metric.sample: {*metric.labels, "le"} for metric in METRICS}
     for query in [*dashboard_queries(), *(rule["expr"] for rule in RULES)]:
         for name, chosen in re.findall(r"(assay_\w+)\{([^}]*)\}", query):
@@ -95,7 +95,7 @@ def test_labels_that_queries_choose_or_group_by_are_the_metrics_own() -> None:
             assert set(re.findall(r"(\w+)\s*[=!]", chosen)) <= known[metric], query
 
 
-def test_every_alert_is_documented_and_says_what_to_do() -> None:
+def test_every_alert_is_documented_and_has_a_summary_and_a_description() -> None:
     page = (ROOT / "docs/metrics.md").read_text()
     for rule in RULES:
         assert f"`{rule['alert']}`" in page, rule["alert"]

@@ -1,4 +1,4 @@
-"""Imports point one way, and nothing happens at import."""
+"""Imports between the packages point in a single direction, and importing a module has no side effects."""
 
 import ast
 import subprocess
@@ -17,14 +17,33 @@ ALLOWED = {
 }
 
 
-def imported(path: Path) -> set[str]:
+#: Packages of job kinds, and what only kinds use. The job core knows none of them.
+OF_KINDS = {
+    "deployment_benchmarks",
+    "episodes",
+    "inference",
+    "judging",
+    "rollouts",
+    "scoring",
+    "simulated",
+    "composition",
+    "kinds",
+}
+
+
+def imported_modules(path: Path) -> set[str]:
     modules: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             modules.add(node.module)
-    return {module.split(".")[0] for module in modules}
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return modules
+
+
+def imported(path: Path) -> set[str]:
+    return {module.split(".")[0] for module in imported_modules(path)}
 
 
 def imported_rooms(path: Path) -> set[str]:
@@ -35,6 +54,14 @@ def imported_rooms(path: Path) -> set[str]:
 def test_a_room_imports_only_what_lies_below_it(room: str) -> None:
     for path in (ROOT / room).rglob("*.py"):
         assert imported_rooms(path) <= ALLOWED[room], path
+
+
+def test_the_job_core_imports_no_kind_and_nothing_that_only_kinds_use() -> None:
+    core = [*(ROOT / "tasks/jobs").rglob("*.py"), *(ROOT / "tasks/providers").rglob("*.py"), ROOT / "tasks/runtime.py"]
+    assert len(core) > 20
+    for path in core:
+        parts = {tuple(module.split(".")) for module in imported_modules(path)}
+        assert not [each for each in parts if each[0] == "tasks" and len(each) > 1 and each[1] in OF_KINDS], path
 
 
 def test_the_client_and_the_server_do_not_know_each_other() -> None:
@@ -83,7 +110,7 @@ for name in {sorted(modules - entry_points)!r}:
     importlib.import_module(name)
 assert not logging.getLogger().handlers, "logging configured at import"
 for known in (before, os.environ):
-    known.pop("TORCHINDUCTOR_CACHE_DIR", None)  # torch's own doing, here or in the process that started this one
+    known.pop("TORCHINDUCTOR_CACHE_DIR", None)  # torch sets it, in this process or in its parent
 assert os.environ == before
 print("clean")
 """

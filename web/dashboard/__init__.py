@@ -1,1 +1,1 @@
-"""The pages for people, and what they ask of the API beyond what programs do."""
+"""HTML pages of the dashboard. Their data comes from the HTTP API."""

@@ -1,7 +1,7 @@
-"""Chart.js, which draws the charts, from a wheel that has it: nothing of it is in this repository or fetched elsewhere.
+"""Chart.js, which draws the charts, served from a wheel: this repository holds no copy, and no other host is contacted.
 
-The wheel is `chartkick`, of which only this file is used: MIT, no dependencies, one 957 kB bundle. It is sent packed
-(165 kB), and kept by browsers for a year under a name that changes with its content.
+The wheel is `chartkick` (MIT, no dependencies), of which only a 957 kB bundle is used. It is sent compressed (165 kB),
+and browsers cache it for a year under a name that changes with its content.
 """
 
 import functools
@@ -18,14 +18,14 @@ blueprint = Blueprint("charts", __name__)
 
 @blueprint.get("/charts/<name>")
 def bundle(name: str) -> Response:
-    known, plain, packed = _files()
+    known, plain, compressed = _files()
     if name != known:
         raise NotFound
-    is_packed = request.accept_encodings["gzip"] > 0
-    response = Response(packed if is_packed else plain, mimetype="text/javascript")
+    is_compressed = request.accept_encodings["gzip"] > 0
+    response = Response(compressed if is_compressed else plain, mimetype="text/javascript")
     response.headers["Cache-Control"] = "private, max-age=31536000, immutable"
     response.headers["Vary"] = "Accept-Encoding"
-    if is_packed:
+    if is_compressed:
         response.headers["Content-Encoding"] = "gzip"
     return response
 
@@ -36,7 +36,8 @@ def url() -> str:
 
 @functools.cache
 def _files() -> tuple[str, bytes, bytes]:
-    """Its name, as it is and packed. The package is not imported: it would look for Django."""
+    """Return the bundle's name, its content, and its compressed content. The package is not imported: it needs
+    Django."""
     spec = importlib.util.find_spec("chartkick")
     assert spec is not None, "chartkick is in requirements/web.in"
     plain = (Path(str(spec.origin)).parent / "django/static/chartkick/Chart.bundle.js").read_bytes()

@@ -1,4 +1,5 @@
-"""A request for each kind of job that runs on the stack of `make up` in seconds: what the submit page begins with."""
+"""Example requests of the submit page: for each kind of job a request that runs on the stack of `make up` in
+seconds."""
 
 import json
 from typing import Any
@@ -7,11 +8,13 @@ _QUESTIONS = (("2 + 3", "5"), ("7 * 6", "42"), ("9 - 4", "5"), ("12 / 4", "3"))
 
 
 def examples(profile: str) -> list[dict[str, str]]:
-    """Name, title, what it does, where it is sent, and its body as text. `profile` is what judges."""
+    """Return name, title, description, path and body text of each example. `profile` is the API profile that judges."""
     reward = {"scorers": [{"name": "numeric_match"}]}
     found: list[tuple[str, str, str, str, dict[str, Any]]] = [
         (
-            "score", "Score", "Rewards by rule: is the number in each response the right one? One of them is not.",
+            "score",
+            "Score",
+            "Compute rewards by rule: whether each response has the correct number. The third response is wrong.",
             "/v1/jobs",
             {
                 "kind": "score",
@@ -23,8 +26,9 @@ def examples(profile: str) -> list[dict[str, str]]:
             },
         ),
         (
-            "judge", "Judge", "A language model grades responses beside a reference; labels show how far it agrees "
-            "with people.",
+            "judge",
+            "Judge",
+            "A language model grades responses against a reference; labels show its agreement with people.",
             "/v1/jobs",
             {
                 "kind": "judge",
@@ -37,21 +41,25 @@ def examples(profile: str) -> list[dict[str, str]]:
             },
         ),
         (
-            "inference", "Inference", "A model on the devices answers each row.",
+            "inference",
+            "Inference",
+            "A model on the devices answers each row.",
             "/v1/jobs",
             {
                 "kind": "inference",
                 "spec": {"sampling": {"max_new_tokens": 24}},
                 "items": [
-                    {"id": "france", "query": "What is the capital of France?"},
-                    {"id": "water", "query": "What is water made of?"},
+                    {"id": "france", "query": "Which city is the capital of France?"},
+                    {"id": "water", "query": "Which elements does water consist of?"},
                     {"id": "days", "query": "How many days has a week?"},
                 ],
             },
         ),
         (
-            "policy", "Policy scoring", "Each response is an instruction for a robot policy; the score is the share of "
-            "its episodes that succeed. Episodes are filmed.",
+            "policy",
+            "Policy scoring",
+            "Each response is an instruction for a robot policy; the score is the share of "
+            "episodes that succeed. Videos of the episodes are recorded.",
             "/v1/jobs",
             {
                 "kind": "score",
@@ -64,8 +72,9 @@ def examples(profile: str) -> list[dict[str, str]]:
             },
         ),
         (
-            "simulated", "Simulated", "Sleeps instead of computing, and fails now and then: to see progress, failures, "
-            "cancel and retry.",
+            "simulated",
+            "Simulated",
+            "Sleep instead of computing, and fail sometimes: to see progress, failures, cancel and retry.",
             "/v1/jobs",
             {
                 "kind": "simulated",
@@ -77,11 +86,13 @@ def examples(profile: str) -> list[dict[str, str]]:
             },
         ),
         (
-            "rollout", "Rollout", "Samples for a trainer, made while it trains: prompts are generated, rewarded and "
-            "queued. Nobody takes these, so it stops when its prompts are done.",
+            "rollout",
+            "Rollout",
+            "Samples for a trainer, generated while it trains: prompts are generated, rewarded and "
+            "queued. Without a trainer it stops after its prompts are done.",
             "/v1/rollouts",
             {
-                "prompts": [{"prompt": f"What is {asked}?", "reference": right} for asked, right in _QUESTIONS],
+                "prompts": [{"prompt": f"Compute {asked}.", "reference": right} for asked, right in _QUESTIONS],
                 "simulated": {"generate_s": 0.5, "at_once": 2},
                 "sampling": {"n": 2, "temperature": 1.0},
                 "train_batch_size": 8,
@@ -89,7 +100,7 @@ def examples(profile: str) -> list[dict[str, str]]:
                 "total_rollout_steps": 12,
             },
         ),
-    ]  # fmt: skip
+    ]
     return [
         {"name": name, "title": title, "about": about, "path": path, "body": _text(body)}
         for name, title, about, path, body in found
@@ -97,7 +108,7 @@ def examples(profile: str) -> list[dict[str, str]]:
 
 
 def _text(body: dict[str, Any]) -> str:
-    """JSON as people would write it: a line for each field, and one for each item."""
+    """Format JSON as people write it: a line for each field, and a line for each item."""
     fields = []
     for name, value in body.items():
         if isinstance(value, list):

@@ -1,1 +1,1 @@
-"""`/metrics` for Prometheus. The figures are in Redis, so any web process tells those of all."""
+"""`/metrics` for Prometheus. The figures are in Redis, so every web process reports the whole system."""

@@ -1,4 +1,7 @@
-"""Reads all sources when Prometheus asks. Without Redis it says so, quickly, and nothing else of what is in there."""
+"""Collector for Prometheus: reads every source on each scrape.
+
+While a Redis is unreachable, the scrape stays fast: `assay_redis_up` is 0, and metrics of that Redis are omitted.
+"""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,8 +22,8 @@ _FAMILIES: dict[str, type[Family]] = {
 }
 
 
-class Samples:
-    """What one scrape tells. Names and labels are those of the catalogue, or it fails."""
+class Scrape:
+    """Metrics of a scrape. Raises an error for a name or label that is not in the catalogue."""
 
     def __init__(self) -> None:
         self._families: dict[str, Family] = {}
@@ -35,7 +38,7 @@ class Samples:
         assert isinstance(family, HistogramMetricFamily), name
         family.add_metric(labels, buckets, total)
 
-    def merge(self, other: "Samples") -> None:
+    def merge(self, other: "Scrape") -> None:
         for name, family in other._families.items():
             if name in self._families:
                 self._families[name].samples.extend(family.samples)
@@ -53,18 +56,18 @@ class Samples:
         return self._families[name]
 
 
-#: Adds what it knows. One that raises RedisError has nothing to say now.
-Source = Callable[[Samples], None]
+#: Function that adds its metrics to a scrape. If it raises RedisError, its metrics are omitted.
+Source = Callable[[Scrape], None]
 
 
 class Collector:
     def __init__(self, sources: Sequence[Source], roles: Mapping[str, Sequence[Source]]) -> None:
-        """`sources` need no Redis; those of a role read that Redis."""
+        """`sources` need no Redis; `roles` maps each Redis to the sources that read it."""
         self._sources = sources
         self._roles = roles
 
     def collect(self) -> Iterable[Metric]:
-        samples = Samples()
+        samples = Scrape()
         for source in self._sources:
             source(samples)
         for role, read in self._roles.items():
@@ -72,21 +75,21 @@ class Collector:
         return samples.families()
 
 
-def _is_read(role: str, sources: Sequence[Source], samples: Samples) -> bool:
-    """All of its figures, or none."""
-    read = Samples()
+def _is_read(role: str, sources: Sequence[Source], samples: Scrape) -> bool:
+    """Add either every metric of this Redis or, when a source fails, no metric. Return whether it was read."""
+    read = Scrape()
     try:
         for source in sources:
             source(read)
     except RedisError as error:
-        log.debug("the %s Redis tells no metrics: %s", role, error)
+        log.debug("metrics of the %s Redis cannot be read: %s", role, error)
         return False
     samples.merge(read)
     return True
 
 
 def exposition(collector: Collector) -> bytes:
-    """All of it as Prometheus reads it."""
+    """Return the scrape in the text format of Prometheus."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
     return generate_latest(registry)

@@ -1,30 +1,31 @@
-"""Workers, their devices and policy servers, from their heartbeats; and outside APIs."""
+"""Metrics of workers, devices and policy servers, from their heartbeats; and of outside APIs."""
 
 from collections import Counter
 from typing import get_args
 
-from config.queues import API, CPU
-from tasks.apis.board import Board
-from tasks.registry import Pool, Registry, State
-from web.metrics.collector import Samples
+from config.pools import POOLS, WORKER_POOLS
+from tasks.providers.profile_status import ProfileStatuses
+from tasks.registry import Registry, State
+from web.metrics.collector import Scrape
 
 MB = 1 << 20
 
 
-class Fleet:
-    """A source each: `workers`, `apis`."""
+class FleetMetrics:
+    """Two sources: `workers` and `apis`."""
 
-    def __init__(self, registry: Registry, board: Board) -> None:
+    def __init__(self, registry: Registry, board: ProfileStatuses) -> None:
         self._registry = registry
         self._board = board
 
-    def workers(self, samples: Samples) -> None:
+    def workers(self, samples: Scrape) -> None:
         workers = self._registry.workers()
         present = Counter((each.pool, each.state) for each in workers)
-        for pool in get_args(Pool):  # none is a number too: alerts ask for it
+        for pool in WORKER_POOLS:  # zero is reported too: alerts need it
             for state in get_args(State):
                 samples.add("assay_workers", present[pool, state], pool, state)
-        readers = Counter({API: 0, CPU: 0})
+        # A queue without readers is reported too; that of benchmarks has none most of the time.
+        readers = Counter({pool.name: 0 for pool in POOLS.values() if pool.is_required and pool.queues == "shared"})
         servers: list[str] = []
         for each in workers:
             for queue in each.queues:
@@ -40,7 +41,7 @@ class Fleet:
                 samples.add("assay_gpu_memory_used_bytes", gpu.memory_used_mb * MB, each.name, gpu.uuid)
                 samples.add("assay_gpu_memory_total_bytes", gpu.memory_total_mb * MB, each.name, gpu.uuid)
             for server in each.policies:
-                if server.elsewhere:  # told by the process that has it
+                if server.elsewhere:  # reported by the process that owns it
                     continue
                 servers.append("busy" if server.busy else "free" if server.connected else "away")
                 samples.add("assay_policy_calls", server.calls, f"{each.name} {server.url}")
@@ -51,7 +52,7 @@ class Fleet:
         for name in ("free", "busy", "away"):
             samples.add("assay_policy_servers", states[name], name)
 
-    def apis(self, samples: Samples) -> None:
+    def apis(self, samples: Scrape) -> None:
         for view in self._board.views():
             profile = view["name"]
             for limit, value in view["limits"].items():

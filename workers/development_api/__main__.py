@@ -17,8 +17,8 @@ from config.settings import LOOPBACK, SettingsError, load_settings
 from workers.development_api import NOTICE
 from workers.development_api.knobs import Knobs
 from workers.development_api.server import serve
-from workers.knobs import WrongKnob, changed
-from workers.supervision import EXIT_MISCONFIGURED
+from workers.development_servers.knobs import WrongKnob, changed
+from workers.processes.supervisor import EXIT_MISCONFIGURED
 
 log = logging.getLogger("workers.development_api")
 

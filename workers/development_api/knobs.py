@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from workers.knobs import WrongKnob, changed
+from workers.development_servers.knobs import WrongKnob, changed
 
 Fate = Literal["ok", "429", "500", "hang", "drop", "garbage", "refusal", "length", "filter", "unparsable"]
 FATES: tuple[Fate, ...] = ("429", "500", "hang", "drop", "garbage", "refusal", "length", "filter", "unparsable")

@@ -16,12 +16,12 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 
-from workers.development_api import NOTICE, reply
-from workers.development_api.asked import Asked, Invalid, read_body, read_json
+from workers.development_api import NOTICE, responses
+from workers.development_api.chat_request import Asked, Invalid, read_body, read_json
 from workers.development_api.counts import Call, Counts
 from workers.development_api.knobs import Fate, Knobs, draw_fate, draw_latency_s, for_one_call
-from workers.development_api.limits import Limits, Refused, retry_headers
-from workers.knobs import WrongKnob, changed
+from workers.development_api.rate_limits import Limits, Refused, retry_headers
+from workers.development_servers.knobs import WrongKnob, changed
 
 MODELS = ("development", "development-large")
 MAX_BODY_BYTES = 16 * 2**20
@@ -43,7 +43,7 @@ class Plan:
     knobs: Knobs
     fate: Fate
     latency_s: float
-    choices: list[reply.Choice]
+    choices: list[responses.Choice]
 
 
 class DevelopmentApi:
@@ -76,7 +76,7 @@ class DevelopmentApi:
         if request.method == "GET" and path in ("", "/health"):
             return web.Response(text=f"ok. {NOTICE}\n")
         if request.method == "GET" and path.endswith("/models"):
-            return _json(reply.models(MODELS))
+            return _json(responses.models(MODELS))
         return _error(404, f"Unknown request URL: {request.method} {request.path}.", code="unknown_url")
 
     async def _chat(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -107,7 +107,7 @@ class DevelopmentApi:
         refused = (
             Refused("Rate limit reached: try again later.", 0.0)
             if plan.fate == "429"
-            else self._limits.enter(plan.knobs, now_s, reply.usage(plan.asked, plan.choices)["total_tokens"])
+            else self._limits.enter(plan.knobs, now_s, responses.usage(plan.asked, plan.choices)["total_tokens"])
         )
         if refused:
             headers = retry_headers(refused.wait_s or plan.knobs.retry_after_s)
@@ -135,7 +135,7 @@ class DevelopmentApi:
         self._number += 1
         fate = draw_fate(knobs, self._chance)
         latency_s = draw_latency_s(knobs, self._chance)
-        choices = reply.make_choices(asked, knobs, fate, self._number)
+        choices = responses.make_choices(asked, knobs, fate, self._number)
         return Plan(self._number, asked, model, knobs, fate, latency_s, choices)
 
     async def _perform(self, request: web.BaseRequest, call: Call, plan: Plan) -> web.StreamResponse:
@@ -149,16 +149,16 @@ class DevelopmentApi:
             finally:
                 call.settle("hung")
             return _cut(request)
-        used = reply.usage(plan.asked, plan.choices)
+        used = responses.usage(plan.asked, plan.choices)
         call.use(used["prompt_tokens"], used["completion_tokens"])
         now_s, name, created = time.monotonic(), f"chatcmpl-dev{plan.number:010x}", int(time.time())
         headers = self._limits.headers(self._knobs, now_s)
         headers["x-request-id"] = f"req_dev{plan.number:010x}"
         headers["openai-processing-ms"] = str(int(1000 * (now_s - call.arrived_s)))
         if plan.asked.stream:
-            events = list(reply.stream(plan.asked, plan.model, plan.choices, name, created))
+            events = list(responses.stream(plan.asked, plan.model, plan.choices, name, created))
             return await self._stream(request, call, events, headers, plan.fate)
-        body = reply.completion(plan.asked, plan.model, plan.choices, name, created)
+        body = responses.completion(plan.asked, plan.model, plan.choices, name, created)
         if plan.fate == "drop":
             return await self._drop(request, call, body)
         if plan.fate == "garbage":
@@ -255,7 +255,7 @@ def _error(
     kind: str = "invalid_request_error",
     headers: dict[str, str] | None = None,
 ) -> web.Response:
-    return _json(reply.error(message, kind, param, code), status, headers)
+    return _json(responses.error(message, kind, param, code), status, headers)
 
 
 def _wrong_method() -> web.Response:

@@ -17,8 +17,8 @@ from config.settings import LOOPBACK
 from workers.development_policy import NOTICE
 from workers.development_policy.knobs import Knobs
 from workers.development_policy.server import serve
-from workers.knobs import WrongKnob, changed
-from workers.supervision import EXIT_MISCONFIGURED
+from workers.development_servers.knobs import WrongKnob, changed
+from workers.processes.supervisor import EXIT_MISCONFIGURED
 
 log = logging.getLogger("workers.development_policy")
 

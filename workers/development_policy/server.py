@@ -19,7 +19,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from workers.development_policy import NOTICE
 from workers.development_policy.controllers import plan
 from workers.development_policy.knobs import Fate, Knobs, draw_fate
-from workers.knobs import WrongKnob, changed
+from workers.development_servers.knobs import WrongKnob, changed
 from workers.policies.codec import decode, encode
 
 _GARBAGE = b"\xc1 this is no message"

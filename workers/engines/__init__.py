@@ -1,4 +1,4 @@
-"""The models a device worker holds, and how they are run. Implements `tasks.inference.engine.Engine`.
+"""The engine of a device worker: loads models, generates and scores. Implements `tasks.inference.engine.Engine`.
 
-The modules here import torch: nothing that runs in a parent process or a launcher imports them.
+The modules of this package import torch, so launchers and the parent processes of workers must not import them.
 """

@@ -1,7 +1,7 @@
-"""Batches of texts of like length, as large as memory allows.
+"""Batches of texts of similar length, as large as memory allows; halved after an out-of-memory error.
 
-On a CPU a batch has texts of one rounded length only: what a text is computed with is then a matter of its own length,
-and its result does not depend on its company. On a GPU larger batches are worth more than that.
+On a CPU a batch holds texts of the same rounded length only: a text's computation then depends on its own length, and
+its result does not depend on the other texts. On a GPU the speed of larger batches matters more than this guarantee.
 """
 
 import logging
@@ -21,10 +21,10 @@ In = TypeVar("In")
 @dataclass(frozen=True, slots=True)
 class TokenBudget:
     tokens: int
-    """Rows of a batch times the longest of them."""
+    """Number of rows of a batch times the length of the longest row."""
     rows: int
-    alike: bool = False
-    """Whether a batch has texts of one length only."""
+    equal_lengths: bool = False
+    """Whether every text of a batch must have the same length."""
 
     @property
     def half(self) -> "TokenBudget":
@@ -32,12 +32,12 @@ class TokenBudget:
 
 
 def token_batches(lengths: Sequence[int], places: Sequence[int], budget: TokenBudget) -> Iterator[list[int]]:
-    """The places, the longest first, so that a batch is mostly text and little padding. One that alone exceeds the
-    budget is a batch of its own."""
+    """Yield batches of indices, sorted by length, the longest first, so that a batch has little padding. A text that
+    alone exceeds the budget is a batch by itself."""
     batch: list[int] = []
     for place in sorted(places, key=lambda each: -lengths[each]):
         full = len(batch) >= budget.rows or (batch and (len(batch) + 1) * lengths[batch[0]] > budget.tokens)
-        if batch and (full or (budget.alike and lengths[place] != lengths[batch[0]])):
+        if batch and (full or (budget.equal_lengths and lengths[place] != lengths[batch[0]])):
             yield batch
             batch = []
         batch.append(place)
@@ -48,8 +48,8 @@ def token_batches(lengths: Sequence[int], places: Sequence[int], budget: TokenBu
 def run_batches(
     lengths: Sequence[int], budget: TokenBudget, compute: Callable[[list[int]], Sequence[T]]
 ) -> list[T | AssayError]:
-    """What `compute` gives for each place. When memory runs out, the rest goes on with half the budget; one text that
-    alone is too much has failed."""
+    """Return the result of `compute` for each text, in order. If memory runs out, retry the remaining texts with half
+    the budget; a text that does not fit alone fails with DeviceOutOfMemory."""
     found: dict[int, T | AssayError] = {}
     left = list(range(len(lengths)))
     while left:
@@ -65,14 +65,15 @@ def run_batches(
                 found[batch[0]] = DeviceOutOfMemory()
                 continue
             budget = replace(budget, tokens=len(batch) * lengths[batch[0]], rows=len(batch)).half
-            log.warning("out of memory with %d texts: going on with %d tokens at most", len(batch), budget.tokens)
+            log.warning("out of memory with %d texts: continuing with at most %d tokens", len(batch), budget.tokens)
             break
         left = [place for place in left if place not in found]
     return [found[place] for place in range(len(lengths))]
 
 
 def settle_each(asked: Iterable[In], work: Callable[[In], T]) -> list[T | AssayError]:
-    """What is wrong with one of them is its own result, and does not concern the others."""
+    """Apply `work` to each element. An AssayError becomes the result of its own element; other elements are
+    unaffected."""
     found: list[T | AssayError] = []
     for each in asked:
         try:

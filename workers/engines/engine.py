@@ -1,4 +1,4 @@
-"""The engine of a device worker: models held by `Residents`, run by `RunningBatch` and `scoring`."""
+"""The engine of a device worker: `ModelCache` keeps the loaded models, `RunningBatch` and `scoring` run them."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,13 +11,13 @@ import torch
 from tasks.errors import AssayError, PromptTooLong
 from tasks.inference.engine import (
     AnswerRequest,
-    Done,
     Embedding,
     Generated,
     GenerateRequest,
     Likelihood,
     ModelRef,
-    More,
+    MoreRequests,
+    OnGenerated,
     Renewal,
     RewardRequest,
     Scored,
@@ -25,69 +25,70 @@ from tasks.inference.engine import (
 )
 from workers.engines import scoring
 from workers.engines.likelihood import likelihood, perplexity
-from workers.engines.memory import free_bytes, give_back_pages
+from workers.engines.memory import free_bytes, trim_heap
 from workers.engines.model import Model, Role
+from workers.engines.model_cache import CachedModel, ModelCache, ModelInventory
+from workers.engines.model_files import ModelFinder
 from workers.engines.precision import choose_device
-from workers.engines.prompts import encode_prompt
-from workers.engines.residents import Holdings, Resident, Residents
 from workers.engines.rows import Row
 from workers.engines.running_batch import Budget, RunningBatch
-from workers.engines.sources import Sources
-from workers.engines.weights import ReadWeights, put_weights, read_weights
+from workers.engines.tokenization import encode_prompt
+from workers.engines.weight_updates import ReadWeights, apply_weights, read_weights
 
-#: Rows that generate together, and tokens of prompts run together, on a CPU and on a GPU; see docs/models.md.
+#: Maximum rows of a running batch, and maximum prompt tokens of a forward pass, on a CPU and on a GPU; see
+#: docs/models.md.
 ROWS = {"cpu": 64, "cuda": 256}
 PROMPT_TOKENS = {"cpu": 2048, "cuda": 16384}
-#: The share of the free memory that keys and values may take: on a CPU other processes live there too.
+#: Share of the free memory that keys and values may use. On a CPU other processes need memory as well.
 KV_SHARE = {"cpu": 0.25, "cuda": 0.8}
-#: Seconds between two times that freed memory is given back. Code that is generated for batches and forgotten again
-#: leaves holes between what is kept, which the allocator does not give back by itself.
-GIVE_BACK_S = 0.1
+#: Minimum seconds between two returns of freed memory to the system. Code that is generated for batch shapes and
+#: evicted again fragments the heap, and the allocator does not return pages between blocks in use by itself.
+TRIM_INTERVAL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     named: Mapping[str, Path]
-    """The models of the default stack."""
+    """Folders of the models of the default stack, by name."""
     offline: bool = True
-    """The hub is not asked; what it once gave is used."""
+    """Never contact the hub; use only files that were downloaded earlier."""
     hub_cache: Path | None = None
     memory_bytes: int | None = None
-    """What all models together may take; unset: what is free."""
+    """Maximum memory of the loaded models together; unset: the free memory."""
     rows: int | None = None
-    """Rows that generate together at most; unset: what is best on this device."""
+    """Maximum rows of a running batch; unset: the best number for this device."""
     on_cpu: bool = False
-    """Leave GPUs alone."""
+    """Run on the CPU even if a GPU is visible."""
 
 
 class TransformersEngine:
     """Implements tasks.inference.engine.Engine."""
 
-    def __init__(self, options: EngineOptions, announce: Callable[[Holdings], None] | None = None) -> None:
-        """`announce` is told which models are here, with which weights, and what is loaded, whenever that changes."""
+    def __init__(self, options: EngineOptions, announce: Callable[[ModelInventory], None] | None = None) -> None:
+        """`announce` is called with the loaded models and their weights' versions whenever they change."""
         self._options = options
         self._device = torch.device("cpu") if options.on_cpu else choose_device()
-        sources = Sources(options.named, options.offline, options.hub_cache)
-        self._residents = Residents(sources, self._device, options.memory_bytes, announce)
-        self._gave_back_at = 0.0
+        sources = ModelFinder(options.named, options.offline, options.hub_cache)
+        self._models = ModelCache(sources, self._device, options.memory_bytes, announce)
+        self._trimmed_at = 0.0
 
     @property
-    def holdings(self) -> Holdings:
-        return self._residents.holdings
+    def inventory(self) -> ModelInventory:
+        return self._models.inventory
 
     def generate(
         self,
         model: ModelRef,
         requests: Sequence[GenerateRequest],
-        on_done: Done | None = None,
-        more: More | None = None,
+        on_done: OnGenerated | None = None,
+        more: MoreRequests | None = None,
         is_cancelled: Callable[[], bool] | None = None,
         renewal: Renewal | None = None,
     ) -> list[Generated | AssayError]:
         answers: dict[int, Generated | AssayError] = {}
         asked = 0
 
-        settle: Done = on_done or answers.__setitem__
+        settle: OnGenerated = on_done or answers.__setitem__
 
         def encode(fresh: Sequence[GenerateRequest]) -> list[Row]:
             nonlocal asked
@@ -133,38 +134,38 @@ class TransformersEngine:
             return perplexity(resident.model, texts)
 
     def version(self, model: ModelRef) -> str:
-        return self._residents.get(model, "generate").model.version
+        return self._models.get(model, "generate").model.version
 
     def read(self, uri: str, sha256: str = "") -> ReadWeights:
         return read_weights(uri, sha256)
 
     def swap(self, model: ModelRef, weights: Weights, version: str) -> None:
         assert isinstance(weights, ReadWeights)
-        put_weights(self._residents.get(model, "generate").model, weights, version)
-        self._residents.tell()
+        apply_weights(self._models.get(model, "generate").model, weights, version)
+        self._models.announce_update()
 
     def drop(self, model: ModelRef) -> None:
-        self._residents.drop(model, "generate")
+        self._models.drop(model, "generate")
 
     @property
     def copies(self) -> list[str]:
-        """Whose own copies of models are here."""
-        return self._residents.copies
+        """Ids of the rollouts that have a copy of a model here."""
+        return self._models.copies
 
     def drop_copy(self, copy: str) -> None:
-        self._residents.drop_copy(copy)
+        self._models.drop_copy(copy)
 
     @contextmanager
-    def _using(self, model: ModelRef, role: Role) -> Iterator[Resident]:
-        """A model at work, loaded if need be; then memory that it took for that goes back to the system."""
+    def _using(self, model: ModelRef, role: Role) -> Iterator[CachedModel]:
+        """Yield the model, loaded if necessary; afterwards return its temporary memory to the system."""
         try:
-            yield self._residents.get(model, role)
+            yield self._models.get(model, role)
         finally:
-            if self._device.type == "cpu" and time.monotonic() - self._gave_back_at > GIVE_BACK_S:
-                give_back_pages()
-                self._gave_back_at = time.monotonic()
+            if self._device.type == "cpu" and time.monotonic() - self._trimmed_at > TRIM_INTERVAL_S:
+                trim_heap()
+                self._trimmed_at = time.monotonic()
 
-    def _batch(self, resident: Resident) -> RunningBatch:
+    def _batch(self, resident: CachedModel) -> RunningBatch:
         if resident.batch is None:
             kind, model = self._device.type, resident.model
             kv_tokens = int(KV_SHARE[kind] * free_bytes(self._device)) // model.kv_bytes
@@ -175,6 +176,6 @@ class TransformersEngine:
 
 def _row(model: Model, index: int, request: GenerateRequest) -> Row:
     prompt = encode_prompt(model.tokenizer, request.prompt)
-    if len(prompt) >= model.longest:
-        raise PromptTooLong(f"The prompt has {len(prompt)} tokens; the model's context has {model.longest}.")
-    return Row(index, request, prompt, model.longest - len(prompt))
+    if len(prompt) >= model.max_length:
+        raise PromptTooLong(f"The prompt has {len(prompt)} tokens; the model's context has {model.max_length}.")
+    return Row(index, request, prompt, model.max_length - len(prompt))

@@ -1,4 +1,4 @@
-"""A model as it is held: the weights with their version, and what is asked of them."""
+"""A loaded model: network, tokenizer, the version of its weights, and the properties that batching needs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from tasks.inference.engine import Generated, ModelRef
+from workers.engines.kv_cache import round_up
 from workers.engines.precision import choose_least_rows
 from workers.engines.rows import Row
-from workers.engines.slots import round_up
 
 Role = Literal["generate", "reward", "embed"]
-"""What a model is loaded for. Likelihoods come from a model that generates."""
+"""The use that a model is loaded for. Likelihoods are computed by a model loaded for `generate`."""
 
 
 @dataclass(slots=True)
@@ -24,13 +24,14 @@ class Model:
     network: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     version: str
-    """Of the weights: a hub revision, a fingerprint of the files, or what a swap was told."""
+    """Version of the weights: a hub revision, a fingerprint of the files, or the version given with an update."""
     bytes: int
-    longest: int
-    """Tokens it takes at most."""
+    max_length: int
+    """Maximum tokens of an input."""
     end_tokens: frozenset[int] = field(init=False)
     least_rows: int = field(init=False)
-    """Rows of a product from which on a row's result does not depend on their number; 1 where it always may."""
+    """Minimum rows of a matrix product with which a row's result does not depend on the number of rows; 1 on devices
+    where the result may always depend on it."""
 
     def __post_init__(self) -> None:
         self.least_rows = choose_least_rows(self.network.device)
@@ -38,7 +39,7 @@ class Model:
 
     @property
     def is_exact(self) -> bool:
-        """A row's numbers do not depend on what shares its batch."""
+        """Whether a row's numbers are independent of the other rows of its batch."""
         return self.network.device.type == "cpu" and self.network.dtype == torch.float32
 
     @property
@@ -47,7 +48,7 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        """Where its inputs go: of several devices, the first one's."""
+        """Device for inputs: the first device if the layers are spread over several."""
         return self.network.device
 
     @property
@@ -56,19 +57,19 @@ class Model:
 
     @property
     def kv_bytes(self) -> int:
-        """Keys and values of one token."""
+        """Bytes that the keys and values of a token need."""
         config = self.config
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         return int(2 * self.layers * heads * size * self.network.dtype.itemsize)
 
     def width(self, length: int) -> int:
-        """The places that a text of this length is run with, padding included. On a CPU it is rounded up, and then each
-        row of a product is computed in the same way whatever the batch: see `choose_least_rows` and `STEP`."""
+        """Return the padded length with which a text of this length is run. On a CPU it is rounded up, so that each row
+        of a product is computed identically in every batch: see `choose_least_rows` and `STEP`."""
         return round_up(max(length, self.least_rows)) if self.least_rows > 1 else length
 
     def forward(self, **inputs: Any) -> Tensor:
-        """The logits of each row's last token."""
+        """Return the logits of each row's last token."""
         found = self.network(**inputs, use_cache=True, logits_to_keep=1)
         logits: Tensor = found.logits
         return logits[:, -1]
@@ -81,7 +82,8 @@ class Model:
 
 
 def _end_tokens(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[int]:
-    """Instruction-tuned models end with another token than their base: both files are asked."""
+    """Return the end tokens of the generation config and of the tokenizer: instruction-tuned models end with a
+    different token than their base model."""
     settings = getattr(network, "generation_config", None)
     found = [getattr(settings, "eos_token_id", None), tokenizer.eos_token_id]
     flat = [each for one in found for each in (one if isinstance(one, list) else [one])]

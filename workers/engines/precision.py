@@ -1,4 +1,4 @@
-"""On what, and in which precision, models run here."""
+"""Choice of the device and the precision with which models run in this process."""
 
 import logging
 
@@ -10,14 +10,15 @@ log = logging.getLogger(__name__)
 
 
 def choose_device() -> torch.device:
-    """The launcher has hidden what belongs to other slots: what is visible is ours."""
+    """Return the GPU if one is visible: the launcher hides the devices of other slots."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def choose_dtype(asked: Dtype, device: torch.device) -> torch.dtype:
-    """`auto` is half precision on GPUs and `float32` on CPUs, where answers then do not depend on their company.
+    """Return the type for the weights. `auto`: half precision on GPUs, `float32` on CPUs.
 
-    A CPU without instructions for bfloat16 takes three times as long with it, and none here is fast with float16.
+    In float32 on a CPU an answer does not depend on the other rows of its batch. A CPU without bfloat16 instructions
+    takes three times as long with bfloat16, and float16 is slow on every CPU.
     """
     if device.type == "cuda":
         if asked == "auto":
@@ -26,7 +27,7 @@ def choose_dtype(asked: Dtype, device: torch.device) -> torch.dtype:
     if asked == "bfloat16" and cpu_has_bfloat16():
         return torch.bfloat16
     if asked not in ("auto", "float32"):
-        log.warning("this CPU is slow with %s: float32 is used", asked)
+        log.warning("%s is slow on this CPU: using float32 instead", asked)
     return torch.float32
 
 
@@ -36,9 +37,10 @@ def cpu_has_bfloat16() -> bool:
 
 
 def choose_least_rows(device: torch.device) -> int:
-    """The rows a forward must have so that a row's result does not depend on how many there are; 1: it always does.
+    """Return the minimum rows of a forward pass with which a row's result does not depend on the number of rows; 1 on a
+    GPU, where it always may.
 
-    Measured with MKL on AVX2 and AVX-512: from four rows a thread on, every row of a product is bitwise the same.
+    Measured with MKL on AVX2 and AVX-512: with four or more rows per thread, every row of a product is bitwise equal.
     """
     return 4 * torch.get_num_threads() if device.type == "cpu" else 1
 

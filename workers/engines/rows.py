@@ -1,4 +1,4 @@
-"""One answer under way: its prompt, what was generated so far, and when it ends."""
+"""A row of the running batch: an answer in progress, with its prompt, its tokens and its end conditions."""
 
 import time
 from collections.abc import Callable, Collection
@@ -7,7 +7,8 @@ from random import Random
 from tasks.errors import AssayError, GenerationTimeout
 from tasks.inference.engine import Finish, Generated, GenerateRequest, Span
 
-#: Tokens looked at beyond a stop string's own length: one may begin inside a token, or before a split character.
+#: Tokens that are searched beyond a stop string's own length: it may start inside a token, or before a character that
+#: is split over tokens.
 MARGIN = 4
 
 Decode = Callable[[list[int]], str]
@@ -15,7 +16,7 @@ Decode = Callable[[list[int]], str]
 
 class Row:
     def __init__(self, index: int, request: GenerateRequest, prompt: list[int], room: int) -> None:
-        """`room`: the tokens that the model's context has left after the prompt."""
+        """`room`: tokens that fit into the model's context after the prompt."""
         self.index = index
         self.request = request
         self.prompt = prompt
@@ -25,7 +26,7 @@ class Row:
         self.restart()
 
     def restart(self) -> None:
-        """From the prompt again, with the same chances."""
+        """Start again from the prompt, with the same sequence of random numbers."""
         self.output: list[int] = []
         self.logprobs: list[float] = []
         self.spans: list[Span] = []
@@ -41,17 +42,17 @@ class Row:
 
     @property
     def context(self) -> list[int]:
-        """All tokens so far: what is run when it joins the batch."""
+        """The prompt and the tokens generated so far: the input of the row's prefill."""
         return self.prompt + self.output
 
     @property
     def need(self) -> int:
-        """The tokens it may come to."""
+        """Maximum number of tokens of the finished row, prompt included."""
         return len(self.prompt) + self.most
 
     @property
     def place(self) -> int:
-        """Where its newest token, which the model has not seen yet, belongs."""
+        """Position of the newest token, which the model has not processed yet."""
         return len(self.prompt) + len(self.output) - 1
 
     @property
@@ -59,11 +60,11 @@ class Row:
         return self.output[-1] if self.output else self.prompt[-1]
 
     def draw(self) -> float:
-        """One number in [0, 1) for each token: drawn from this row's own chances, whatever shares its batch."""
+        """Draw a number in [0, 1) from this row's own generator, so that other rows do not influence it."""
         return self._chance.random()
 
     def check_time(self) -> None:
-        """Its time counts from when it first joins the batch."""
+        """Fail the row once it times out. Its time starts when it first joins the batch."""
         if self.request.timeout_s is None:
             return
         now = time.monotonic()
@@ -74,7 +75,7 @@ class Row:
     def accept(
         self, token: int, logprob: float | None, version: str, end_tokens: Collection[int], decode: Decode
     ) -> bool:
-        """Take the next token; whether the answer ends with it."""
+        """Append the next token. Return whether the answer is complete."""
         self.output.append(token)
         if self.spans and self.spans[-1].version == version:
             self.spans[-1] = Span(version, self.spans[-1].tokens + 1)
@@ -89,7 +90,7 @@ class Row:
         return self.finish is not None
 
     def _has_stop(self, decode: Decode) -> bool:
-        """Whether a stop string is among the newest tokens: a byte is a token at most."""
+        """Return whether a stop string is in the newest tokens. Each token covers at least one byte."""
         tail = decode(self.output[-self._stop_tokens :])
         return any(each in tail for each in self.request.sampling.stop)
 

@@ -1,11 +1,12 @@
-"""The batch that generates: rows join when there is room and leave when they are done, token by token.
+"""Continuous batching: rows join the batch when it has room and leave when they finish, token by token.
 
-Prompts are run in groups of one rounded length, equal ones once; their last token is left to the common step, where all
-tokens are chosen. Memory decides how many rows there are: see `Budget`. What a row gets does not depend on the others.
+Prompts run in groups of equal rounded length; equal prompts run once. The last token of a prompt is left to the common
+decoding step, which chooses every token. Memory limits the number of rows: see `Budget`. The answer of a row does not
+depend on the other rows.
 
-New weights are taken between two tokens. Rows that go on with them are read anew, prompt and tokens so far: keys and
-values of the old weights would make the next token one of neither version, and its log-probability one that no forward
-of the trainer gives again.
+New weights are applied between two tokens. Rows that continue with them are prefilled again, prompt and tokens so far:
+keys and values of the old weights would produce a next token that belongs to neither version, with a log-probability
+that no forward pass of the trainer reproduces.
 """
 
 import logging
@@ -17,15 +18,15 @@ from torch import Tensor
 
 from tasks.errors import AssayError, DeviceOutOfMemory, NoLongerWanted, OutputNotANumber
 from tasks.inference.engine import Generated, Renewal
+from workers.engines.kv_cache import KeyValueCache, decoding_mask, round_up
 from workers.engines.memory import free_device_memory, is_out_of_memory
 from workers.engines.model import Model
 from workers.engines.rows import Row
 from workers.engines.sampling import choose_tokens, logprobs_of, note_close_calls
-from workers.engines.slots import SlotCache, decoding_mask, round_up
 
 log = logging.getLogger(__name__)
 
-#: Rows join when this share of the batch is free: prompts are run in larger groups, and fewer steps are interrupted.
+#: Rows join once this share of the batch is free, so that prompts run in larger groups and interrupt fewer steps.
 JOIN_SHARE = 1 / 8
 
 Settle = Callable[[Row, Generated | AssayError], None]
@@ -34,13 +35,13 @@ Feed = Callable[[int], Sequence[Row]]
 
 @dataclass(slots=True)
 class Budget:
-    """What fits on the device at once."""
+    """Limits of the batch, so that it fits into the device's memory."""
 
     rows: int
     kv_tokens: int
-    """Rows times the longest of them."""
+    """Number of rows times the length of the longest row."""
     prompt_tokens: int
-    """Of the prompts that are run together."""
+    """Padded tokens of the prompts in a forward pass."""
 
 
 class RunningBatch:
@@ -48,11 +49,11 @@ class RunningBatch:
         self._model = model
         self._full = budget
         self._budget = budget
-        self._cache = SlotCache(model.layers)
+        self._cache = KeyValueCache(model.layers)
         self._joins = False
         self._rows: list[Row] = []
         self._failed: list[Row] = []
-        self._waiting: list[Row] = []  # by length, the longest last: it is next, so that no long one runs on alone
+        self._waiting: list[Row] = []  # sorted by length; the longest is next: no long row shall run alone at the end
 
     @property
     def cache_bytes(self) -> int:
@@ -67,7 +68,7 @@ class RunningBatch:
         is_cancelled: Callable[[], bool],
         renewal: Renewal | None = None,
     ) -> None:
-        """Settle all rows, and all that `feed` gives when it is asked for so many more."""
+        """Run until every row is settled: the given rows, and the rows that `feed(room)` returns meanwhile."""
         self._wait(rows)
         try:
             while True:
@@ -84,7 +85,7 @@ class RunningBatch:
                     settle(row, row.error or self._model.answer(row))
             for row in (*self._rows, *self._waiting):
                 settle(row, NoLongerWanted())
-        finally:  # whatever the callbacks raise, the next run begins with an empty batch
+        finally:  # even if a callback raises, the next run starts with an empty batch
             self._rows.clear()
             self._waiting.clear()
             self._failed.clear()
@@ -95,7 +96,7 @@ class RunningBatch:
         self._waiting.sort(key=lambda row: (len(row.context), row.context))
 
     def _renew(self, renewal: Renewal) -> bool:
-        """Take new weights if there are some. Returns whether rows may join: not while others end with the old ones."""
+        """Apply new weights if they are due. Return whether rows may join: not while rows finish with old weights."""
         if not renewal.is_due():
             return True
         if renewal.interrupt == "finish" and self._rows:
@@ -112,12 +113,13 @@ class RunningBatch:
         return True
 
     def _room(self) -> int:
-        """Rows that may join now; none while too few are free to be worth an interruption."""
+        """Return how many rows may join now; 0 while so few are free that an interruption does not pay off."""
         free = self._budget.rows - len(self._rows)
         return free if not self._rows or free >= self._budget.rows * JOIN_SHARE else 0
 
     def _advance(self) -> None:
-        """Let a group join, or give each row one token. Once rows join, they do until the batch is full."""
+        """Prefill a group, or generate a token per row. Once groups join, they keep joining until the batch is
+        full."""
         self._joins = self._joins or self._room() > 0
         if self._joins and (group := self._next_group()):
             self._fill(group)
@@ -128,7 +130,7 @@ class RunningBatch:
     # --- joining ---
 
     def _next_group(self) -> list[Row]:
-        """Rows that wait and fit, of one rounded length, taken off the waiting list."""
+        """Remove from the waiting list, and return, a group of rows of equal rounded length that fits the budget."""
         group: list[Row] = []
         longest = max((row.need for row in self._rows), default=0)
         prompts: set[tuple[int, ...]] = set()
@@ -137,65 +139,65 @@ class RunningBatch:
             longest = max(longest, row.need)
             rows = len(self._rows) + len(group) + 1
             fits = rows <= self._budget.rows and rows * round_up(longest) <= self._budget.kv_tokens
-            if rows > 1 and not fits:  # a single one is tried whatever it takes
+            if rows > 1 and not fits:  # a single row runs even beyond the budget
                 break
             width = self._width(row)
             prompts.add(tuple(row.context))
-            alike = width == self._width(group[0]) if group else True
-            if not alike or (group and len(prompts) * width > self._budget.prompt_tokens):
+            is_same_width = width == self._width(group[0]) if group else True
+            if not is_same_width or (group and len(prompts) * width > self._budget.prompt_tokens):
                 break
             group.append(self._waiting.pop())
         return group
 
     def _width(self, row: Row) -> int:
-        """The places that it is read with, but for the last token: a matter of its length alone."""
+        """Return the padded length for the prefill of a row, without its last token. It depends on its length only."""
         before = len(row.context) - 1
         return round_up(self._model.width(before)) if before else 0
 
     def _fill(self, group: list[Row]) -> None:
-        """Run the prompts, but for their last tokens, into the next rows of the cache."""
+        """Prefill: run the prompts, without their last tokens, into the next rows of the cache."""
         first = len(self._rows)
-        self._rows += group  # from here on a failure finds them
-        alike: dict[tuple[int, ...], list[int]] = {}
+        self._rows += group  # from here on a failure restarts the group too
+        by_prompt: dict[tuple[int, ...], list[int]] = {}
         for at, row in enumerate(group):
-            alike.setdefault(tuple(row.context), []).append(first + at)
+            by_prompt.setdefault(tuple(row.context), []).append(first + at)
         width = self._width(group[0])
         if not width:
             return
-        # Equal prompts are copied afterwards, so the others must lie side by side.
-        places = list(alike.values())
+        # Equal prompts are copied afterwards, so the distinct prompts need adjacent rows.
+        places = list(by_prompt.values())
         order = [at for each in places for at in each[:1]] + [at for each in places for at in each[1:]]
         self._rows[first:] = [self._rows[at] for at in order]
-        prompts = torch.zeros(len(alike), width, dtype=torch.long)
-        for at, prompt in enumerate(alike):
+        prompts = torch.zeros(len(by_prompt), width, dtype=torch.long)
+        for at, prompt in enumerate(by_prompt):
             prompts[at, : len(prompt) - 1] = torch.tensor(prompt[:-1])
         self._reserve(len(self._rows), width)
-        self._cache.fill(first, len(alike))
+        self._cache.fill(first, len(by_prompt))
         self._model.forward(
             input_ids=prompts.to(self._model.device),
             position_ids=torch.arange(width, device=self._model.device)[None],
             past_key_values=self._cache,
         )
-        copy_to = first + len(alike)
+        copy_to = first + len(by_prompt)
         for at, each in enumerate(places):
             self._cache.move(first + at, range(copy_to, copy_to + len(each) - 1), width)
             copy_to += len(each) - 1
 
     def _reserve(self, rows: int, length: int) -> None:
-        """Have room in the cache. It grows in large steps, because growing copies, but never beyond the budget."""
+        """Enlarge the cache if necessary: in large steps, because growing copies it, but never beyond the budget."""
         cache, most = self._cache, round_up(max(row.need for row in self._rows))
         if rows > cache.rows:
             rows = max(rows, min(self._budget.rows, 2 * cache.rows))
         if length > cache.length:
             length = max(length, min(most, 3 * cache.length // 2))
         rows, length = max(rows, cache.rows), round_up(max(length, cache.length))
-        if rows * length > self._budget.kv_tokens:  # it has known longer rows than those of now
+        if rows * length > self._budget.kv_tokens:  # the cache has its length from earlier, longer rows
             length = most
         cache.resize(rows, length)
 
-    # --- one token more ---
+    # --- decoding ---
 
-    def _longest(self) -> int:
+    def _newest_place(self) -> int:
         return max(row.place for row in self._rows)
 
     def _step(self) -> None:
@@ -216,9 +218,9 @@ class RunningBatch:
         padding = max(0, self._model.least_rows - len(self._rows))
         places = torch.tensor([row.place for row in self._rows] + [0] * padding, device=device)
         tokens = torch.tensor([[row.newest] for row in self._rows] + [[0]] * padding, device=device)
-        longest = self._longest()
-        self._reserve(len(places), longest + 1)
-        self._cache.extend(places, longest)
+        newest = self._newest_place()
+        self._reserve(len(places), newest + 1)
+        self._cache.extend(places, newest)
         return self._model.forward(
             input_ids=tokens,
             position_ids=places[:, None],
@@ -227,7 +229,7 @@ class RunningBatch:
         )
 
     def _leave(self) -> list[Row]:
-        """Take out the rows that are done, and close their gaps with the last rows."""
+        """Remove the finished rows and move the last rows into their places. Return finished and failed rows."""
         places = [at for at, row in enumerate(self._rows) if row.is_done]
         done, self._failed = [self._rows[at] for at in places] + self._failed, []
         for at in reversed(places):
@@ -237,11 +239,11 @@ class RunningBatch:
                 self._rows[at] = last
         return done
 
-    # --- too little memory ---
+    # --- out of memory ---
 
     def _attempt(self, advance: Callable[[], None]) -> None:
-        """Advance; when memory runs out, halve the budget and let all rows begin again. A row that was alone has
-        failed, and the others get the full budget back."""
+        """Advance; if memory runs out, halve the budget and restart every row. A row that ran alone fails, and the
+        remaining rows get the full budget again."""
         try:
             advance()
             return
@@ -253,14 +255,16 @@ class RunningBatch:
         self._cache.release()
         free_device_memory()
         if len(rows) == 1:
-            log.warning("one row of %d tokens alone is too large: %s", rows[0].need, message)
+            log.warning("out of memory: a single row of %d tokens does not fit: %s", rows[0].need, message)
             self._budget = self._full
             rows[0].error = DeviceOutOfMemory()
             self._failed += rows
             return
         prompt_tokens = min(self._budget.prompt_tokens, sum(len(row.context) for row in rows))
         self._budget = Budget(len(rows) // 2, self._budget.kv_tokens, prompt_tokens // 2)
-        log.warning("out of memory with %d rows: going on with %d at most (%s)", len(rows), self._budget.rows, message)
+        log.warning(
+            "out of memory with %d rows: continuing with at most %d (%s)", len(rows), self._budget.rows, message
+        )
         for row in rows:
             row.restart()
         self._wait(rows)

@@ -1,4 +1,5 @@
-"""The next token of each row. What a row gets depends on its own logits, sampling and chances alone."""
+"""Choice of the next token of each row. It depends only on the row's own logits, sampling settings and random
+numbers."""
 
 from collections.abc import Sequence
 
@@ -8,26 +9,27 @@ from torch import Tensor
 from tasks.inference.engine import Sampling
 from workers.engines.rows import Row
 
-#: Candidates looked at first for `top_p`; the whole vocabulary is sorted only for rows whose mass is not in these.
+#: Numbers of likeliest tokens to try for `top_p`. The whole vocabulary is sorted only for rows whose probability mass
+#: extends beyond them.
 FIRST_LOOKS = (128, 2048)
 
 
 def choose_tokens(logits: Tensor, rows: Sequence[Row]) -> list[int]:
-    """From float32 logits, one line a row."""
+    """Return the next token of each row. `logits`: float32, a line per row."""
     tokens = logits.argmax(-1)
-    alike: dict[tuple[float, float, int], list[int]] = {}
+    by_settings: dict[tuple[float, float, int], list[int]] = {}
     for at, row in enumerate(rows):
         sampling = row.request.sampling
         if sampling.temperature > 0:
-            alike.setdefault((sampling.temperature, sampling.top_p, sampling.top_k), []).append(at)
-    for places in alike.values():
+            by_settings.setdefault((sampling.temperature, sampling.top_p, sampling.top_k), []).append(at)
+    for places in by_settings.values():
         chances = torch.tensor([rows[at].draw() for at in places], dtype=torch.float64, device=logits.device)
         tokens[places] = _sample(logits[places], rows[places[0]].request.sampling, chances)
     return list(map(int, tokens.tolist()))
 
 
 def logprobs_of(logits: Tensor, rows: Sequence[Row], tokens: Sequence[int]) -> list[float | None]:
-    """For the rows that ask for it: by the model's own distribution."""
+    """Return each token's log-probability under the model's own distribution; None for rows that did not request it."""
     places = [at for at, row in enumerate(rows) if row.request.logprobs]
     found: list[float | None] = [None] * len(rows)
     if places:
@@ -39,7 +41,7 @@ def logprobs_of(logits: Tensor, rows: Sequence[Row], tokens: Sequence[int]) -> l
 
 
 def _sample(logits: Tensor, sampling: Sampling, chances: Tensor) -> Tensor:
-    """Rows of equal sampling: the token at which the summed probability passes the row's chance."""
+    """Sample rows of equal settings: the token at which the cumulative probability exceeds the row's random number."""
     shares = torch.softmax(logits.double() / sampling.temperature, -1)
     size = shares.shape[1]
     if not sampling.top_k and sampling.top_p == 1:
@@ -48,10 +50,10 @@ def _sample(logits: Tensor, sampling: Sampling, chances: Tensor) -> Tensor:
     looks = [limit] if sampling.top_k else [look for look in (*FIRST_LOOKS, size) if look <= size]
     tokens = torch.empty(len(shares), dtype=torch.long, device=shares.device)
     left = torch.arange(len(shares), device=shares.device)
-    for look in looks:  # how far a row looks is its own affair, so that its neighbours cannot change its answer
+    for look in looks:  # decided per row, so that other rows cannot change its answer
         kept, candidates = shares[left].topk(look)
         if sampling.top_k:
-            kept = kept / kept.sum(-1, keepdim=True)  # top_p is a share of what top_k has left
+            kept = kept / kept.sum(-1, keepdim=True)  # top_p is a share of the tokens that top_k keeps
         before = kept.cumsum(-1) - kept
         kept = torch.where(before < sampling.top_p, kept, 0)
         enough = (before[:, -1] + kept[:, -1] >= sampling.top_p) | (look == looks[-1])
@@ -70,7 +72,7 @@ def _pick(shares: Tensor, chances: Tensor) -> Tensor:
 
 
 def note_close_calls(logits: Tensor, rows: Sequence[Row], dtype: torch.dtype) -> None:
-    """Greedy rows whose two likeliest tokens lie within what the precision can tell apart."""
+    """Count, for greedy rows, the tokens whose two best logits differ by no more than the precision's resolution."""
     first, second = logits.topk(2, dim=-1).values.unbind(-1)
     close = (first - second <= 2 * torch.finfo(dtype).eps * first.abs()).tolist()
     for row, is_close in zip(rows, close, strict=True):

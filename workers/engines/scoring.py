@@ -1,4 +1,4 @@
-"""Models that score texts: rewards and embeddings, in sorted batches of a token budget."""
+"""Scores of texts: rewards, embeddings, similarities; computed in batches sorted by length, within a token budget."""
 
 import math
 import operator
@@ -14,11 +14,11 @@ from tasks.errors import AssayError, ModelUnsupported
 from tasks.inference.engine import Embedding, RewardRequest, Scored
 from workers.engines.batching import TokenBudget, run_batches, settle_each
 from workers.engines.model import Model
-from workers.engines.prompts import as_messages, as_text, encode_messages
+from workers.engines.tokenization import as_messages, as_text, encode_messages
 
 Out = TypeVar("Out")
 
-#: Tokens of a batch, on a CPU and on a GPU. More gain nothing on a CPU, where padding costs.
+#: Maximum tokens of a batch, on a CPU and on a GPU. Larger batches are not faster on a CPU, where padding costs time.
 BATCH_TOKENS = {"cpu": 4096, "cuda": 32768}
 MOST_ROWS = 512
 
@@ -85,9 +85,9 @@ def similarity(model: Model, pairs: Sequence[tuple[str, str]]) -> list[Scored | 
 
 
 def _encode_dialogue(model: Model, request: RewardRequest) -> Encoded:
-    """By the chat template, its beginning cut off if it is too long; else as a pair, whose longer part then loses its
-    beginning."""
-    tokenizer, most = model.tokenizer, model.longest
+    """Encode prompt and response with the chat template, or as a text pair if the model has no template. A text that is
+    too long loses its start; of a pair, the longer part loses it."""
+    tokenizer, most = model.tokenizer, model.max_length
     if tokenizer.chat_template:
         said = [*as_messages(request.prompt), {"role": "assistant", "content": request.response}]
         tokens = encode_messages(tokenizer, said, opens_answer=False)
@@ -101,12 +101,12 @@ def _encode_dialogue(model: Model, request: RewardRequest) -> Encoded:
 
 
 def _encode_text(model: Model, text: str) -> Encoded:
-    """Its end cut off if it is too long."""
+    """Encode a text; a text that is too long loses its end."""
     found = model.tokenizer(text)
-    if len(found["input_ids"]) <= model.longest:
+    if len(found["input_ids"]) <= model.max_length:
         return Encoded(dict(found))
     model.tokenizer.truncation_side = "right"
-    return Encoded(dict(model.tokenizer(text, truncation=True, max_length=model.longest)), True)
+    return Encoded(dict(model.tokenizer(text, truncation=True, max_length=model.max_length)), True)
 
 
 def _padded(model: Model, batch: Sequence[Encoded]) -> dict[str, Tensor]:
@@ -124,6 +124,6 @@ def _padded(model: Model, batch: Sequence[Encoded]) -> dict[str, Tensor]:
 def _run(
     model: Model, encoded: Sequence[Encoded], compute: Callable[[Sequence[Encoded]], Sequence[Out]]
 ) -> list[Out | AssayError]:
-    budget = TokenBudget(BATCH_TOKENS[model.device.type], MOST_ROWS, alike=model.least_rows > 1)
+    budget = TokenBudget(BATCH_TOKENS[model.device.type], MOST_ROWS, equal_lengths=model.least_rows > 1)
     lengths = [model.width(each.length) for each in encoded]
     return run_batches(lengths, budget, lambda places: compute([encoded[place] for place in places]))

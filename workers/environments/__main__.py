@@ -1,6 +1,6 @@
 """The process of one simulator: `python -m workers.environments FD`, where FD is its end of a socket pair.
 
-Started by `workers.environments.process`; ends when its owner does.
+Started by `workers.environments.simulator_process`; ends when its owner does.
 """
 
 import os
@@ -13,8 +13,8 @@ from typing import Any
 from tasks.episodes.model import EpisodeSpec
 from tasks.errors import AssayError
 from workers.environments.catalogue import make_environment
+from workers.environments.messages import receive, send
 from workers.environments.simulator import LocalSimulator, as_failure
-from workers.environments.wire import receive, send
 
 
 class Session:

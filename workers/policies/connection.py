@@ -18,10 +18,10 @@ import websocket
 from tasks.errors import PolicyBroken, PolicyFailed, PolicyTimeout, PolicyUnavailable
 from workers.policies.address import Address
 from workers.policies.codec import CodecError, decode, encode
-from workers.policies.failure import read_failure
-from workers.policies.frames import binary_frame
 from workers.policies.identity import NOBODY, PolicyIdentity, identify
+from workers.policies.server_errors import read_failure
 from workers.policies.sockets import BoundedSocket, BoundedTlsSocket, open_socket
+from workers.policies.websocket_frames import binary_frame
 
 #: Seconds until the first try after a failure; doubles with each failure in a row.
 FIRST_BACKOFF_S = 0.25

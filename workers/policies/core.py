@@ -10,12 +10,12 @@ from config.settings import Settings
 from tasks.jobs.core import JobCore
 from tasks.registry import Worker
 from workers.environments.rendering import has_osmesa, rendering_environment
-from workers.environments.simulators import Simulators
+from workers.environments.simulator_pool import Simulators
 from workers.policies.connection import Limits
-from workers.policies.episodes import EpisodeRunner
-from workers.policies.owner import Leases, Owner
+from workers.policies.episode_runner import EpisodeRunner
 from workers.policies.pool import Pool
-from workers.policy_servers.servers import addresses
+from workers.policies.server_leases import Leases, Owner
+from workers.policies.servers.addresses import addresses
 
 log = logging.getLogger(__name__)
 

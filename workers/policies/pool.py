@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks.episodes.servers import PolicyServer
+from tasks.episodes.policy_servers import PolicyServer
 from tasks.errors import AssayError, PolicyUnavailable
 from workers.policies.address import Address
 from workers.policies.connection import FIRST_BACKOFF_S, Connection, Limits, Reply, frame_of
-from workers.policies.owner import Alone, Owner
-from workers.policies.status import State, status_of
+from workers.policies.server_leases import Alone, Owner
+from workers.policies.server_status import State, status_of
 
 log = logging.getLogger(__name__)
 

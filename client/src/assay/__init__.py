@@ -1,4 +1,4 @@
-"""The client of Assay: `Assay(url, token)`, or `AsyncAssay` for asyncio. HTTP only, nothing of the server."""
+"""HTTP client of Assay: `Assay(url, token)` blocks, `AsyncAssay` is for asyncio. Imports no module of the server."""
 
 from assay.async_client import AsyncAssay, AsyncJob
 from assay.client import Assay, Job

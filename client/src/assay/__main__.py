@@ -1,4 +1,4 @@
-"""`python -m assay`: the command, where its script is not on PATH."""
+"""`python -m assay`: run the command line when the script `assay` is not on PATH."""
 
 from assay.cli.main import entry
 

@@ -1,4 +1,4 @@
-"""The asyncio client: the same calls and flows as `client.py`, awaited."""
+"""The asyncio client: the same calls and flows as in `client.py`, awaited."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from assay import calls, flows, submission, upload
-from assay.bar import Bar
+from assay.base_job import BaseJob
 from assay.calls import Call
-from assay.connection import EVENT_STREAMS, Connection
-from assay.handle import Handle
+from assay.connection import MAX_EVENT_STREAMS, Connection
 from assay.model import Calibration, JobView, Row, Scores
+from assay.progress_bar import ProgressBar
 from assay.retry import Retry
 from assay.transport import AsyncTransport
 
@@ -27,14 +27,14 @@ T = TypeVar("T")
 
 
 class AsyncAssay:
-    """An Assay server, for asyncio. One per event loop."""
+    """Asyncio client of an Assay server; methods as in `Assay`. An instance belongs to a single event loop."""
 
     def __init__(self, url: str | None = None, token: str | None = None, *, retry: Retry | None = None) -> None:
         connection = Connection.of(url, token)
         self.url = connection.url
         self._transport = AsyncTransport(connection)
         self._retry = retry or Retry()
-        self._seats = Semaphore(EVENT_STREAMS)
+        self._event_streams = Semaphore(MAX_EVENT_STREAMS)
 
     async def __aenter__(self) -> Self:
         return self
@@ -50,8 +50,8 @@ class AsyncAssay:
     async def submit(
         self, kind: str, items: Items, spec: Mapping[str, Any] | None = None, **options: Unpack[Options]
     ) -> AsyncJob:
-        """As `Assay.submit`. A generator of items is read in the event loop: let it be quick."""
-        with submission.prepared(kind, items, spec, options) as call:
+        """As `Assay.submit`. A generator of items is read in the event loop, so it must not block."""
+        with submission.submit_call(kind, items, spec, options) as call:
             submitted = await self.call(call)
         return AsyncJob(self, submitted.view, submitted.rows)
 
@@ -62,7 +62,7 @@ class AsyncAssay:
         spec: Mapping[str, Any] | None = None,
         **options: Unpack[Options],
     ) -> AsyncJob:
-        return await self.submit("score", items, submission.scoring(scorers, spec), **options)
+        return await self.submit("score", items, submission.score_spec(scorers, spec), **options)
 
     async def judge(
         self,
@@ -73,7 +73,7 @@ class AsyncAssay:
         spec: Mapping[str, Any] | None = None,
         **options: Unpack[Options],
     ) -> AsyncJob:
-        return await self.submit("judge", items, submission.chosen(spec, profile=profile, rubric=rubric), **options)
+        return await self.submit("judge", items, submission.spec_with(spec, profile=profile, rubric=rubric), **options)
 
     async def infer(
         self,
@@ -85,8 +85,8 @@ class AsyncAssay:
         spec: Mapping[str, Any] | None = None,
         **options: Unpack[Options],
     ) -> AsyncJob:
-        asked = submission.chosen(spec, backend=backend, model=model, sampling=sampling)
-        return await self.submit("inference", items, asked, **options)
+        full_spec = submission.spec_with(spec, backend=backend, model=model, sampling=sampling)
+        return await self.submit("inference", items, full_spec, **options)
 
     async def job(self, job_id: str) -> AsyncJob:
         return AsyncJob(self, await self.call(calls.job(job_id)))
@@ -132,8 +132,8 @@ class AsyncAssay:
         return await self._transport.run(flows.exchange(call, self._retry))
 
 
-class AsyncJob(Handle):
-    """A submitted job; methods as in `Job`, awaited."""
+class AsyncJob(BaseJob):
+    """A submitted job; the same methods as in `Job`, awaited."""
 
     def __init__(self, client: AsyncAssay, view: JobView, rows: list[Row] | None = None) -> None:
         super().__init__(view, rows)
@@ -144,7 +144,7 @@ class AsyncJob(Handle):
 
     async def watch(self, timeout_s: float | None = None) -> AsyncIterator[JobView]:
         async for view in self._client._transport.iterate(
-            flows.watch(self.id, timeout_s, self._client._retry, self._client._seats)
+            flows.watch(self.id, timeout_s, self._client._retry, self._client._event_streams)
         ):
             self.view = view
             yield view
@@ -153,36 +153,36 @@ class AsyncJob(Handle):
         self, timeout_s: float | None = None, *, progress: bool | None = None, raise_on_failure: bool = True
     ) -> AsyncJob:
         if not self.ended:
-            bar = Bar(progress)
+            bar = ProgressBar(progress)
             try:
                 async for view in self.watch(timeout_s):
                     bar.update(view)
             finally:
                 bar.close()
-        return self.checked() if raise_on_failure else self
+        return self.require_success() if raise_on_failure else self
 
     async def results(self, start: int = 0, limit: int | None = None, *, wait: bool = True) -> AsyncIterator[Row]:
         if wait:
             await self.wait(raise_on_failure=False)
-        if self.kept is not None:
-            for row in self.kept[start : None if limit is None else start + limit]:
+        if self.cached_rows is not None:
+            for row in self.cached_rows[start : None if limit is None else start + limit]:
                 yield row
             return
-        stop = self.stop_index(start, limit)
-        async for row in self._client._transport.iterate(flows.rows(self.id, start, limit, stop, self._client._retry)):
+        end = self.end_index(start, limit)
+        async for row in self._client._transport.iterate(flows.rows(self.id, start, limit, end, self._client._retry)):
             yield row
 
     async def follow(self, start: int = 0, timeout_s: float | None = None) -> AsyncIterator[JobView | bytes]:
         flow = flows.output(self.id, start, True, timeout_s, self._client._retry)
-        async for told in self._client._transport.iterate(flow):
-            self.note(told)
-            yield told
+        async for event in self._client._transport.iterate(flow):
+            self.accept_if_view(event)
+            yield event
 
     async def output(self, start: int = 0, *, wait: bool = True) -> AsyncIterator[dict[str, Any]]:
         flow = flows.output(self.id, start, wait, None, self._client._retry)
-        async for told in self._client._transport.iterate(flow):
-            if not self.note(told):
-                yield json.loads(told)
+        async for event in self._client._transport.iterate(flow):
+            if not self.accept_if_view(event):
+                yield json.loads(event)
 
     async def statistics(self) -> dict[str, Any]:
         return await self._client.call(calls.statistics(self.id))

@@ -1,4 +1,4 @@
-"""Every call of the HTTP API as a value: what is sent, and how the answer is read. Sends nothing."""
+"""Calls of the HTTP API as pure values: the request to send, and the function that parses the response. No I/O."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NDJSON = "application/x-ndjson"
-#: Seconds a calibration may take: it reads every item of its job.
+#: Read timeout in seconds of a calibration: the server reads every item of the job for it.
 CALIBRATION_S = 600.0
-#: Seconds without a byte after which an event stream counts as dead; the server pings every 15.
+#: Seconds without a byte after which an event stream counts as dead; the server sends a ping every 15 seconds.
 SILENCE_S = 35.0
-#: Seconds that the statistics of a job may take.
+#: Read timeout in seconds of a job's statistics.
 STATISTICS_S = 600.0
 
 
-def _nothing(_: Reply) -> Any:
+def _ignore(_: Reply) -> Any:
     return None
 
 
@@ -33,27 +33,27 @@ def _nothing(_: Reply) -> Any:
 class Call(Generic[T]):
     method: str
     path: str
-    parse: Callable[[Reply], T] = _nothing
+    parse: Callable[[Reply], T] = _ignore
     params: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Upload | None = None
     repeatable: bool = True
-    """Whether it may be sent again when nobody knows if the server got it."""
+    """Whether the call is idempotent: it may be sent again when the server may already have received it."""
     read_timeout_s: float | None = None
     accepted: tuple[int, ...] = ()
-    """Error statuses that `parse` reads itself."""
+    """Error statuses that `parse` handles itself."""
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """The job, and its rows if it was done at once."""
+    """The submitted job, with its rows if it ended before the response was sent."""
 
     view: JobView
     rows: list[Row] | None
 
 
 def submit(body: Upload, params: Mapping[str, str], key: str, wait_s: float) -> Call[Submitted]:
-    """The key makes a repeat the same job, so it may be sent until it is answered."""
+    """Submit a job. Idempotent by `key`: a retry returns the same job, so the call is safe to repeat."""
     query = dict(params, wait=f"{wait_s:g}") if wait_s else params
     headers = {**body.headers, "Idempotency-Key": key}
     return Call("POST", "/v1/jobs", _submitted, query, headers, body, read_timeout_s=wait_s + 60)
@@ -100,7 +100,7 @@ def resume(job_id: str) -> Call[JobView]:
 
 
 def retry(job_id: str) -> Call[JobView]:
-    """Not repeatable: a second one could run what failed a second time."""
+    """Run the failed items again. Not idempotent: a second call could run items that failed a second time."""
     return Call("POST", _path(job_id, "/retry"), _view, repeatable=False)
 
 
@@ -124,7 +124,7 @@ def output(job_id: str, start: int) -> Call[None]:
 
 
 def statistics(job_id: str) -> Call[dict[str, Any]]:
-    """All rows are looked at for it, and there may be millions."""
+    """Statistics of an inference job. The server scans every row for it, possibly millions."""
     return Call("GET", _path(job_id, "/statistics"), _object, read_timeout_s=STATISTICS_S)
 
 
@@ -143,7 +143,7 @@ def events(job_id: str, after: str, left_s: float) -> Call[None]:
 
 
 def listing(name: str) -> Call[list[dict[str, Any]]]:
-    """`queues`, `devices`, `workers`, `scorers`, `profiles` or `rewards`."""
+    """List `queues`, `devices`, `workers`, `scorers`, `profiles` or `rewards`."""
 
     def parse(reply: Reply) -> list[dict[str, Any]]:
         data = reply.json()
@@ -160,7 +160,7 @@ def benchmarks() -> Call[dict[str, Any]]:
 
 
 def run_benchmark(name: str, options: Upload) -> Call[dict[str, Any]]:
-    """Not repeatable: a second one would find the first at work."""
+    """Start a benchmark. Not idempotent: a second call would conflict with the running first benchmark."""
     path = f"/v1/benchmarks/{quote(name, safe='')}/runs"
     return Call("POST", path, _object, headers=options.headers, body=options, repeatable=False)
 
@@ -178,6 +178,6 @@ def pool_status() -> Call[dict[str, Any]]:
     return Call("GET", "/pool_status", _object)
 
 
-def whole(path: str, accepted: tuple[int, ...] = ()) -> Call[Reply]:
-    """The reply as it is."""
+def raw_reply(path: str, accepted: tuple[int, ...] = ()) -> Call[Reply]:
+    """Get a path and return the reply without parsing it."""
     return Call("GET", path, lambda reply: reply, accepted=accepted)

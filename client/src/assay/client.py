@@ -1,4 +1,4 @@
-"""The blocking client. Every method is one call or one flow; what they mean is in `calls.py` and `flows.py`."""
+"""The blocking client. Each method runs a call of `calls.py` or a flow of `flows.py`, where they are documented."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from assay import calls, flows, submission, upload
-from assay.bar import Bar
+from assay.base_job import BaseJob
 from assay.calls import Call
-from assay.connection import EVENT_STREAMS, Connection
-from assay.handle import Handle
+from assay.connection import MAX_EVENT_STREAMS, Connection
 from assay.model import Calibration, JobView, Row, Scores
+from assay.progress_bar import ProgressBar
 from assay.retry import Retry
 from assay.transport import Transport
 
@@ -27,9 +27,9 @@ T = TypeVar("T")
 
 
 class Assay:
-    """An Assay server. Threads may share one; a forked process needs its own.
+    """Blocking client of an Assay server. Thread-safe; a forked process needs its own instance.
 
-    `url` and `token` default to the variables ASSAY_URL and ASSAY_TOKEN.
+    `url` and `token` default to the environment variables ASSAY_URL and ASSAY_TOKEN.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None, *, retry: Retry | None = None) -> None:
@@ -37,7 +37,7 @@ class Assay:
         self.url = connection.url
         self._transport = Transport(connection)
         self._retry = retry or Retry()
-        self._seats = Semaphore(EVENT_STREAMS)
+        self._event_streams = Semaphore(MAX_EVENT_STREAMS)
 
     def __enter__(self) -> Self:
         return self
@@ -51,8 +51,9 @@ class Assay:
         self._transport.close()
 
     def submit(self, kind: str, items: Items, spec: Mapping[str, Any] | None = None, **options: Unpack[Options]) -> Job:
-        """Submit a job of any kind. A lost connection is retried with the same key: the job exists once."""
-        with submission.prepared(kind, items, spec, options) as call:
+        """Submit a job of any kind. Idempotent: a retry after a lost connection uses the same key, so the job exists
+        only once."""
+        with submission.submit_call(kind, items, spec, options) as call:
             submitted = self.call(call)
         return Job(self, submitted.view, submitted.rows)
 
@@ -63,9 +64,9 @@ class Assay:
         spec: Mapping[str, Any] | None = None,
         **options: Unpack[Options],
     ) -> Job:
-        """Score responses: items have `prompt`, `response` and, for most scorers, `reference`; for `policy` they may
-        have a `task`."""
-        return self.submit("score", items, submission.scoring(scorers, spec), **options)
+        """Submit a job of kind `score`. Items have `prompt`, `response` and, for most scorers, `reference`; for the
+        scorer `policy` they may have a `task`."""
+        return self.submit("score", items, submission.score_spec(scorers, spec), **options)
 
     def judge(
         self,
@@ -76,8 +77,8 @@ class Assay:
         spec: Mapping[str, Any] | None = None,
         **options: Unpack[Options],
     ) -> Job:
-        """Have a model judge responses. `profile` names an API endpoint of the server's settings."""
-        return self.submit("judge", items, submission.chosen(spec, profile=profile, rubric=rubric), **options)
+        """Submit a job of kind `judge`: a model judges responses. `profile` names an API in the server's settings."""
+        return self.submit("judge", items, submission.spec_with(spec, profile=profile, rubric=rubric), **options)
 
     def infer(
         self,
@@ -89,17 +90,17 @@ class Assay:
         spec: Mapping[str, Any] | None = None,
         **options: Unpack[Options],
     ) -> Job:
-        """Run a model over rows. `backend` is `local`, `huggingface`, `openai`, ...; `sampling` has `max_new_tokens`,
-        `temperature`, `top_p`, ...; `spec` has the rest."""
-        asked = submission.chosen(spec, backend=backend, model=model, sampling=sampling)
-        return self.submit("inference", items, asked, **options)
+        """Submit a job of kind `inference`: run a model over rows. `backend` is `local`, `huggingface`, `openai`, ...;
+        `sampling` has `max_new_tokens`, `temperature`, `top_p`, ...; `spec` has the other fields."""
+        full_spec = submission.spec_with(spec, backend=backend, model=model, sampling=sampling)
+        return self.submit("inference", items, full_spec, **options)
 
     def job(self, job_id: str) -> Job:
-        """A job that was submitted earlier, here or elsewhere."""
+        """Return a job that was submitted earlier, by this program or by another."""
         return Job(self, self.call(calls.job(job_id)))
 
     def jobs(self, kind: str = "", state: str = "", limit: int | None = None) -> Iterator[JobView]:
-        """Jobs, newest first; asked for page by page."""
+        """Iterate over jobs, newest first; requests one page at a time."""
         flow = flows.jobs(kind, state, limit, self._retry)
         return self._transport.iterate(flow)
 
@@ -113,44 +114,44 @@ class Assay:
         return self.call(calls.listing("workers"))
 
     def scorers(self) -> list[dict[str, Any]]:
-        """The rule scorers the server has, with a JSON schema of their options."""
+        """List the server's rule scorers, with a JSON schema of their options."""
         return self.call(calls.listing("scorers"))
 
     def profiles(self) -> list[dict[str, Any]]:
-        """The API profiles that judges may be asked through, with their limits and what they are doing."""
+        """List the API profiles for judges, with their limits and current load."""
         return self.call(calls.listing("profiles"))
 
     def rewards(self) -> list[dict[str, Any]]:
-        """The rewards that the server knows by name."""
+        """List the rewards that are configured on the server by name."""
         return self.call(calls.listing("rewards"))
 
     def pool_status(self) -> dict[str, Any]:
-        """The policy servers: how many are connected, busy and broken, and each in `servers`."""
+        """Return the number of connected, busy and broken policy servers, and the state of each in `servers`."""
         return self.call(calls.pool_status())
 
     def benchmarks(self) -> dict[str, Any]:
-        """What can be run, when it is, and which figures have got worse."""
+        """Return the benchmarks that can be run, their schedule, and the figures with regressions."""
         return self.call(calls.benchmarks())
 
     def run_benchmark(self, name: str, **options: Any) -> dict[str, Any]:
-        """Run a benchmark now; options are `repetitions`, `size`, `profile` and `model`. Returns the run."""
+        """Start a benchmark; options are `repetitions`, `size`, `profile` and `model`. Return the run."""
         body = upload.of_bytes(json.dumps(options).encode(), "application/json")
         return self.call(calls.run_benchmark(name, body))
 
     def benchmark_run(self, run_id: str) -> dict[str, Any]:
-        """A run: how far it is, its figures, the files of its report."""
+        """Return a benchmark run: its progress, its figures and the files of its report."""
         return self.call(calls.benchmark_run(run_id))
 
     def benchmark_file(self, run_id: str, name: str) -> bytes:
         return self.call(calls.benchmark_file(run_id, name))
 
     def call(self, call: Call[T]) -> T:
-        """Any call of `assay.calls`, with retries."""
+        """Perform any call of `assay.calls`, with retries."""
         return self._transport.run(flows.exchange(call, self._retry))
 
 
-class Job(Handle):
-    """A submitted job. `view` is what the server said last."""
+class Job(BaseJob):
+    """A submitted job. `view` is the snapshot of the server's last response."""
 
     def __init__(self, client: Assay, view: JobView, rows: list[Row] | None = None) -> None:
         super().__init__(view, rows)
@@ -160,9 +161,9 @@ class Job(Handle):
         return self._changed(calls.job(self.id))
 
     def watch(self, timeout_s: float | None = None) -> Iterator[JobView]:
-        """The view whenever it changes, until the job has ended. Survives lost connections."""
+        """Yield the view after each change until the job has ended. Reconnects after a lost connection."""
         for view in self._client._transport.iterate(
-            flows.watch(self.id, timeout_s, self._client._retry, self._client._seats)
+            flows.watch(self.id, timeout_s, self._client._retry, self._client._event_streams)
         ):
             self.view = view
             yield view
@@ -170,61 +171,64 @@ class Job(Handle):
     def wait(
         self, timeout_s: float | None = None, *, progress: bool | None = None, raise_on_failure: bool = True
     ) -> Job:
-        """Wait for the end. Shows a progress bar if stderr is a terminal, or as `progress` says.
+        """Wait until the job has ended. Show a progress bar if stderr is a terminal; `progress` overrides that.
 
-        Raises JobFailed if the job failed or was cancelled (failed items alone do not), WaitTimeout when time is up.
+        Raise JobFailed if the job failed or was cancelled (failed items alone do not raise), and WaitTimeout after
+        `timeout_s`.
         """
         if not self.ended:
-            bar = Bar(progress)
+            bar = ProgressBar(progress)
             try:
                 for view in self.watch(timeout_s):
                     bar.update(view)
             finally:
                 bar.close()
-        return self.checked() if raise_on_failure else self
+        return self.require_success() if raise_on_failure else self
 
     def results(self, start: int = 0, limit: int | None = None, *, wait: bool = True) -> Iterator[Row]:
-        """Rows in input order, streamed, one per item once the job has ended.
+        """Stream the rows in input order: one per item, once the job has ended.
 
-        `wait=False` gives those there are now; items without an outcome are left out then.
+        `wait=False` yields the rows that exist now, without the items that have no outcome yet.
         """
         if wait:
             self.wait(raise_on_failure=False)
-        if self.kept is not None:
-            return iter(self.kept[start : None if limit is None else start + limit])
-        stop = self.stop_index(start, limit)
-        return self._client._transport.iterate(flows.rows(self.id, start, limit, stop, self._client._retry))
+        if self.cached_rows is not None:
+            return iter(self.cached_rows[start : None if limit is None else start + limit])
+        end = self.end_index(start, limit)
+        return self._client._transport.iterate(flows.rows(self.id, start, limit, end, self._client._retry))
 
     def follow(self, start: int = 0, timeout_s: float | None = None) -> Iterator[JobView | bytes]:
-        """Of an inference job: its view, the lines of its output there are by then, and so on until it has ended.
-        Lines are in input order, and each comes once."""
-        for told in self._client._transport.iterate(flows.output(self.id, start, True, timeout_s, self._client._retry)):
-            self.note(told)
-            yield told
+        """Yield the view of an inference job, then the output lines that exist by then; repeat until the job has ended.
+        Lines are in input order, each exactly once."""
+        flow = flows.output(self.id, start, True, timeout_s, self._client._retry)
+        for event in self._client._transport.iterate(flow):
+            self.accept_if_view(event)
+            yield event
 
     def output(self, start: int = 0, *, wait: bool = True) -> Iterator[dict[str, Any]]:
-        """Of an inference job: the rows of its output in input order, each as soon as it and all before it are there.
+        """Yield the output rows of an inference job in input order, each as soon as every row up to it exists.
 
-        `wait=False` gives those there are now.
+        `wait=False` yields the rows that exist now.
         """
-        for told in self._client._transport.iterate(flows.output(self.id, start, wait, None, self._client._retry)):
-            if not self.note(told):
-                yield json.loads(told)
+        flow = flows.output(self.id, start, wait, None, self._client._retry)
+        for event in self._client._transport.iterate(flow):
+            if not self.accept_if_view(event):
+                yield json.loads(event)
 
     def statistics(self) -> dict[str, Any]:
-        """Of an inference job: what each worker did, and all."""
+        """Return the statistics of an inference job: per worker, and in total."""
         return self._client.call(calls.statistics(self.id))
 
     def scores(self) -> Scores:
-        """All scores with their validity mask, once the job has ended."""
+        """Wait for the end, and return every score with the validity mask."""
         return Scores.of(self.results())
 
     def calibration(self) -> Calibration:
-        """Of a judge job: its scores beside the labels of its items, as far as they are judged."""
+        """Return the agreement of a judge job's scores with the labels of its items, over the items judged so far."""
         return self._client.call(calls.calibration(self.id))
 
     def cancel(self) -> Job:
-        """Stop it. Items that have an outcome keep it."""
+        """Cancel the job. Items that already have an outcome keep it."""
         return self._changed(calls.cancel(self.id))
 
     def retry(self) -> Job:

@@ -1,4 +1,4 @@
-"""Where the server is and who we are: from arguments, else from ASSAY_URL and ASSAY_TOKEN."""
+"""Connection settings: URL and bearer token of the server, from arguments, else from ASSAY_URL and ASSAY_TOKEN."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import httpx
 from assay.version import VERSION
 
 DEFAULT_URL = "http://127.0.0.1:6006"
-#: Seconds until a connection stands, and between two bytes of an answer that is not meant to take longer.
+#: Timeouts in seconds: to connect; between two bytes of an ordinary response; between two writes of a request body.
 CONNECT_S, ANSWER_S, SEND_S = 10.0, 60.0, 60.0
-#: Seconds a call may wait for one of this client's own connections.
+#: Seconds that a call may wait for a free connection of this client's connection pool.
 POOL_S = 300.0
-#: Event streams one client holds open at a time; those who wait beyond that poll.
-EVENT_STREAMS = 4
+#: Event streams that a client holds open at a time; further waits poll instead.
+MAX_EVENT_STREAMS = 4
 
 
 @dataclass(frozen=True, repr=False)
@@ -26,12 +26,12 @@ class Connection:
 
     @classmethod
     def of(cls, url: str | None, token: str | None) -> Connection:
-        """Reads the environment for what is None. Raises ValueError for a URL that cannot be one."""
+        """Read the environment for each argument that is None. Raise ValueError if the URL is malformed."""
         url = (url or os.environ.get("ASSAY_URL") or DEFAULT_URL).strip().rstrip("/")
         token = os.environ.get("ASSAY_TOKEN", "") if token is None else token
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is not a URL such as {DEFAULT_URL}")
+            raise ValueError(f"{url!r} is not a URL of the form {DEFAULT_URL}")
         return cls(url, token.strip())
 
     @property

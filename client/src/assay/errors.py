@@ -1,17 +1,17 @@
-"""What can go wrong, as one tree. A class's docstring is its default message; its place says whose turn it is.
+"""Error tree of the client. The docstring of a class is its default message; its base class says which side must act.
 
 AssayError
 ├── ApiError             the server answered with an error: status, title, detail, field
 │   ├── InvalidRequest   400, 415, 422: the request breaks a rule; `field` says where
-│   ├── Unauthorized     401, 403: no token, or not the right one
+│   ├── Unauthorized     401, 403: the token is missing or wrong
 │   ├── NotFound         404: no such job, or it has expired
 │   ├── Conflict         409: the job's state, or an earlier request with this key, forbids it
-│   ├── TooLarge         413: more than the server takes in one request
-│   ├── QuotaExceeded    429: over the quota for longer than the client retries
-│   └── Unavailable      502, 503, 504: away for longer than the client retries
-├── ConnectionFailed     no answer for longer than the client retries; also a ConnectionError
-├── UnexpectedReply      something answered that does not speak this API
-├── WaitTimeout          the time given to `wait` is up, the job goes on; also a TimeoutError
+│   ├── TooLarge         413: the request is larger than the server accepts
+│   ├── QuotaExceeded    429: the quota is exceeded for longer than the client retries
+│   └── Unavailable      502, 503, 504: the server is unavailable for longer than the client retries
+├── ConnectionFailed     no response for longer than the client retries; also a ConnectionError
+├── UnexpectedReply      the response does not follow this API: it is not from an Assay server
+├── WaitTimeout          `wait` timed out while the job keeps running; also a TimeoutError
 └── JobFailed            the job ended as `failed` or `cancelled`; `job` is its last view
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class AssayError(Exception):
-    """Something went wrong with Assay."""
+    """An Assay call failed."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or (type(self).__doc__ or "").strip())
@@ -48,23 +48,23 @@ class InvalidRequest(ApiError):
 
 
 class Unauthorized(ApiError):
-    """The server wants a token, or another one."""
+    """The token is missing or wrong: set ASSAY_TOKEN."""
 
 
 class NotFound(ApiError):
-    """There is no such job; it may have expired."""
+    """The job does not exist, or it has expired."""
 
 
 class Conflict(ApiError):
-    """The state of things forbids this."""
+    """The current state of the job forbids this request."""
 
 
 class TooLarge(ApiError):
-    """This is more than the server takes in one request."""
+    """The request is larger than the server accepts."""
 
 
 class QuotaExceeded(ApiError):
-    """This is over the quota."""
+    """The quota is exceeded: retry later, or ask for a higher quota."""
 
 
 class Unavailable(ApiError):
@@ -76,17 +76,17 @@ class ConnectionFailed(AssayError, ConnectionError):
 
 
 class UnexpectedReply(AssayError):
-    """What answered does not speak this API: check the URL, and what stands before the server."""
+    """The response is not from an Assay server: check the URL, and any proxy between this client and the server."""
 
 
 class WaitTimeout(AssayError, TimeoutError):
-    """The time to wait is up; the job goes on."""
+    """The wait timed out; the job keeps running."""
 
     def __init__(self, job: JobView, timeout_s: float) -> None:
         self.job = job
         super().__init__(
-            f"Job {job.id} is {job.state} after {timeout_s:g} s ({job.settled} of {job.total} items). It goes on: "
-            f"come back with client.job({job.id!r}).wait() or `assay watch {job.id}`."
+            f"Job {job.id} is {job.state} after {timeout_s:g} s ({job.settled} of {job.total} items). It keeps "
+            f"running: wait for it again with client.job({job.id!r}).wait() or `assay watch {job.id}`."
         )
 
 

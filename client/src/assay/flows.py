@@ -1,4 +1,7 @@
-"""The conversations with the server, each written once for the blocking and the asyncio client (see `steps.py`)."""
+"""Protocol logic of the client: retries, streams and waits, shared by the blocking and the asyncio client.
+
+Each function is a flow (see `steps.py`).
+"""
 
 from __future__ import annotations
 
@@ -14,51 +17,53 @@ from assay.calls import Call
 from assay.errors import UnexpectedReply, WaitTimeout
 from assay.lines import EventReader, LineReader
 from assay.model import ENDED, JobView, Row
-from assay.retry import Failure, Patience, Retry
-from assay.steps import Emit, Exchange, Flow, Lost, Open, Pause, Read, Reply
+from assay.retry import Backoff, Failure, Retry
+from assay.steps import ConnectionLost, Emit, Exchange, Flow, Open, Pause, Read, Reply
 
 log = logging.getLogger("assay")
 T = TypeVar("T")
 
-#: Seconds before the end of a wait when polling takes over: a silent stream would sleep through it.
+#: Remaining seconds of a wait below which it polls: a silent event stream would block beyond the deadline.
 _POLL_BELOW_S = 16.0
+#: First and longest interval between two polls of a job, in seconds.
 _POLL_S = (0.05, 1.0)
-#: Seconds between two looks for further rows of an output: after some came, and when none come for long.
+#: Seconds between two requests for further rows of an output: after a request with rows, and at most without rows.
 _FOLLOW_S = (0.2, 2.0)
-#: Jobs asked for at a time.
+#: Jobs per page of a list.
 _PAGE = 50
 
 
 def exchange(call: Call[T], retry: Retry) -> Flow[T]:
-    """One call, repeated until it is answered."""
-    patience = Patience(retry)
+    """Send a call, retry it until the server responds, and return the parsed response."""
+    backoff = Backoff(retry)
     while True:
         reply = yield Exchange(call)
         if isinstance(reply, Reply) and (200 <= reply.status < 300 or reply.status in call.accepted):
             return _parsed(call, reply)
-        yield _pause(patience, reply, call)
+        yield _pause(backoff, reply, call)
 
 
 def _parsed(call: Call[T], reply: Reply) -> T:
     try:
         return call.parse(reply)
     except (KeyError, TypeError, AttributeError) as error:
-        raise UnexpectedReply(f"{call.method} {call.path} was answered with {reply.content[:200]!r}.") from error
+        message = f"{call.method} {call.path} returned an unexpected response: {reply.content[:200]!r}."
+        raise UnexpectedReply(message) from error
 
 
-def _pause(patience: Patience, failure: Failure, call: Call[T]) -> Pause:
-    delay = patience.delay_after(failure, call.repeatable)
-    said = failure.cause if isinstance(failure, Lost) else f"HTTP {failure.status}"
-    log.info("%s %s: %s; again in %.1f s", call.method, call.path, said or type(said).__name__, delay)
+def _pause(backoff: Backoff, failure: Failure, call: Call[T]) -> Pause:
+    delay = backoff.delay_after(failure, call.repeatable)
+    cause = failure.cause if isinstance(failure, ConnectionLost) else f"HTTP {failure.status}"
+    log.info("%s %s: %s; retrying in %.1f s", call.method, call.path, str(cause) or type(cause).__name__, delay)
     return Pause(delay)
 
 
 def rows(job_id: str, start: int, limit: int | None, stop: int | None, retry: Retry) -> Flow[None]:
-    """Emits rows in input order. After a cut it goes on behind the last row, so none is doubled and none lost.
+    """Emit rows in input order, each exactly once. After a lost connection, resume behind the last emitted row.
 
-    `stop` is the index up to which there are rows for certain: a stream that ends earlier was cut without a sign.
+    `stop` is the index up to which rows are known to exist: a stream that ends earlier was cut without an error.
     """
-    patience, position, left = Patience(retry), start, limit
+    backoff, position, left = Backoff(retry), start, limit
     while left != 0 and (stop is None or position < stop):
         call = calls.rows(job_id, position, left)
         failure: Failure | None = yield Open(call)
@@ -70,19 +75,20 @@ def rows(job_id: str, start: int, limit: int | None, stop: int | None, retry: Re
                     if row.index < position or left == 0:
                         continue
                     position, left = row.index + 1, None if left is None else left - 1
-                    patience.renew()
+                    backoff.reset()
                     yield Emit(row)
                 if not isinstance(data, bytes):
                     failure = data
                     break
             if failure is None and (stop is None or position >= stop or left == 0):
                 return
-        lost = failure or Lost(UnexpectedReply(f"the stream ended at row {position} of {stop}"))
-        yield _pause(patience, lost, call)
+        lost = failure or ConnectionLost(UnexpectedReply(f"the stream ended early, at row {position} of {stop}"))
+        yield _pause(backoff, lost, call)
 
 
-def _rows(reader: LineReader, data: bytes | Lost | None) -> Iterator[Row]:
-    """The rows that are whole now. A cut leaves half a line behind, a proper end may leave a whole one."""
+def _rows(reader: LineReader, data: bytes | ConnectionLost | None) -> Iterator[Row]:
+    """Parse the complete lines received so far. After a lost connection the rest is half a line, so it is dropped;
+    after a regular end of the stream the rest is a complete line."""
     lines = reader.feed(data) if isinstance(data, bytes) else iter((reader.rest,) if data is None else ())
     for line in lines:
         if line.strip():
@@ -93,9 +99,10 @@ def _rows(reader: LineReader, data: bytes | Lost | None) -> Iterator[Row]:
 
 
 def output(job_id: str, start: int, wait: bool, timeout_s: float | None, retry: Retry) -> Flow[None]:
-    """Emits the job's view, then the lines of its output that are there by now, and so on until it has ended.
+    """Emit the job's view, then the output lines that exist by now; repeat until the job has ended.
 
-    A line is emitted once and whole, whatever happens to connections. Without `wait` it is over after one look.
+    Each line is emitted exactly once and complete, also after lost connections. Without `wait`, return after a single
+    request.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     position, poll_s = start, _FOLLOW_S[0]
@@ -114,8 +121,8 @@ def output(job_id: str, start: int, wait: bool, timeout_s: float | None, retry: 
 
 
 def _output_lines(job_id: str, position: int, stop: int | None, retry: Retry) -> Flow[int]:
-    """Emits the lines there are from this position on, up to `stop` if that is known. Gives the position reached."""
-    patience = Patience(retry)
+    """Emit the existing output lines from `position` on, up to `stop` if it is known. Return the next position."""
+    backoff = Backoff(retry)
     while stop is None or position < stop:
         call = calls.output(job_id, position)
         failure: Failure | None = yield Open(call)
@@ -128,20 +135,21 @@ def _output_lines(job_id: str, position: int, stop: int | None, retry: Retry) ->
                     break
                 for line in reader.feed(data):
                     position += 1
-                    patience.renew()
+                    backoff.reset()
                     yield Emit(line)
             if failure is None and not reader.rest and (stop is None or position >= stop):
                 return position
-        yield _pause(patience, failure or Lost(UnexpectedReply(f"the output ended at row {position} of {stop}")), call)
+        lost = failure or ConnectionLost(UnexpectedReply(f"the output ended early, at row {position} of {stop}"))
+        yield _pause(backoff, lost, call)
     return position
 
 
-def watch(job_id: str, timeout_s: float | None, retry: Retry, seats: Semaphore) -> Flow[None]:
-    """Emits the job's view whenever it changes, last when it has ended. Raises WaitTimeout when the time is up.
+def watch(job_id: str, timeout_s: float | None, retry: Retry, event_streams: Semaphore) -> Flow[None]:
+    """Emit the job's view after each change until the job has ended. Raise WaitTimeout at the deadline.
 
-    Events are hints that save asking; the job itself is the truth. Where no events come through (a proxy that holds
-    them back, a server that has no thread left for them) the job is asked now and then. So it is when all seats are
-    taken: an open stream costs the server a thread, and a trainer may wait for hundreds of jobs.
+    Server-sent events only save requests; the job itself is the source of truth. Poll the job when no events arrive
+    (a proxy buffers them, or the server has no free thread for the stream), and when every permit of `event_streams`
+    is taken: an open stream occupies a thread of the server, and a trainer may wait for hundreds of jobs.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     poll_s, after = _POLL_S[0], ""
@@ -153,11 +161,11 @@ def watch(job_id: str, timeout_s: float | None, retry: Retry, seats: Semaphore) 
         left_s = float("inf") if deadline is None else deadline - time.monotonic()
         if left_s <= 0:
             raise WaitTimeout(view, timeout_s or 0.0)
-        if left_s > _POLL_BELOW_S and seats.acquire(blocking=False):
+        if left_s > _POLL_BELOW_S and event_streams.acquire(blocking=False):
             try:
-                seen, after = yield from _listen(view, after, deadline, left_s)
+                seen, after = yield from _read_events(view, after, deadline, left_s)
             finally:
-                seats.release()
+                event_streams.release()
             if seen:
                 poll_s = _POLL_S[0]
                 continue
@@ -165,11 +173,14 @@ def watch(job_id: str, timeout_s: float | None, retry: Retry, seats: Semaphore) 
         poll_s = min(_POLL_S[1], poll_s * 1.5)
 
 
-def _listen(view: JobView, after: str, deadline: float | None, left_s: float) -> Flow[tuple[bool, str]]:
-    """Emits what one event stream tells, until it ends. Gives whether it told anything, and the id to resume from."""
+def _read_events(view: JobView, after: str, deadline: float | None, left_s: float) -> Flow[tuple[bool, str]]:
+    """Emit a view for each event of a stream until the stream ends.
+
+    Return whether an event arrived, and the event id to resume from.
+    """
     opened = yield Open(calls.events(view.id, after, left_s))
     seen = False
-    if isinstance(opened, Lost) or opened.status != 200 or opened.media_type != "text/event-stream":
+    if isinstance(opened, ConnectionLost) or opened.status != 200 or opened.media_type != "text/event-stream":
         return seen, after
     reader = EventReader()
     while True:
@@ -187,7 +198,7 @@ def _listen(view: JobView, after: str, deadline: float | None, left_s: float) ->
 
 
 def jobs(kind: str, state: str, limit: int | None, retry: Retry) -> Flow[None]:
-    """Emits views of jobs, newest first, page by page."""
+    """Emit views of jobs, newest first, one page per request."""
     cursor, left = "", limit
     while left is None or left > 0:
         page, cursor = yield from exchange(calls.jobs(kind, state, min(left or _PAGE, _PAGE), cursor), retry)

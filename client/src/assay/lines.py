@@ -1,4 +1,4 @@
-"""Bytes as they arrive, into lines and server-sent events. A piece that is cut off is never handed out."""
+"""Incremental parsers from bytes to lines and to server-sent events. An incomplete line or event is never returned."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ class LineReader:
         self._pieces: list[bytes] = []
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The lines that are whole now, without their ends."""
+        """Return the lines that are complete now, without their line ends."""
         *whole, rest = data.split(b"\n")
         for line in whole:
             yield b"".join([*self._pieces, line]).rstrip(b"\r")
             self._pieces.clear()
         if rest:
-            self._pieces.append(rest)  # joined once: a row may be megabytes in many pieces
+            self._pieces.append(rest)  # joined only once per line: a row may be megabytes long, in many pieces
 
     @property
     def rest(self) -> bytes:
-        """What came after the last line end."""
+        """Return the bytes after the last line end."""
         return b"".join(self._pieces)
 
 
@@ -35,7 +35,7 @@ class Event:
 
 
 class EventReader:
-    """The part of text/event-stream that servers use: id, event, data; comments are pings."""
+    """Parser of the subset of text/event-stream that the server uses: id, event and data. Comments are pings."""
 
     def __init__(self) -> None:
         self._lines = LineReader()
@@ -57,6 +57,6 @@ class EventReader:
 def _object(text: str) -> dict[str, Any]:
     try:
         data = json.loads(text or "{}")
-    except ValueError:  # a hint that cannot be read: the job itself is asked at the end
+    except ValueError:  # a malformed event is ignored: the job itself is read at the end
         return {}
     return data if isinstance(data, dict) else {}

@@ -1,4 +1,4 @@
-"""What the server tells, as typed values. A newer server may tell more: unknown fields are left in `raw`."""
+"""Typed values parsed from the server's responses. Unknown fields of a newer server stay in `raw`."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ ENDED = ("done", "failed", "cancelled")
 
 
 @cache
-def _known(kind: type) -> frozenset[str]:
+def _field_names(kind: type) -> frozenset[str]:
     return frozenset(each.name for each in fields(kind) if each.name != "raw")
 
 
-def _told(kind: type, data: object, needed: str) -> dict[str, Any]:
-    """What the constructor of `kind` takes. A null reads as the default, so that a number stays a number."""
+def _arguments(kind: type, data: object, needed: str) -> dict[str, Any]:
+    """Return the constructor arguments of `kind`; raise UnexpectedReply if the field `needed` is missing.
+
+    A null becomes the field's default, so that a number stays a number.
+    """
     if not isinstance(data, Mapping) or needed not in data:
         raise UnexpectedReply(f"Expected a {kind.__name__} with {needed!r}, got {str(data)[:200]!r}.")
-    known = _known(kind)
-    return {name: value for name, value in data.items() if name in known and value is not None}
+    names = _field_names(kind)
+    return {name: value for name, value in data.items() if name in names and value is not None}
 
 
 @dataclass(frozen=True)
 class JobView:
-    """A job as the server saw it last. Times are the server's, in seconds since 1970."""
+    """Snapshot of a job at the server's last response. Times are of the server's clock, in seconds since 1970."""
 
     id: str
     kind: str = ""
     state: str = "queued"
     priority: str = "normal"
     total: int | None = None
-    """None while a job is open-ended."""
+    """Number of items; None while a job is open-ended."""
     ok: int = 0
     failed: int = 0
     cached: int = 0
@@ -42,7 +45,7 @@ class JobView:
     paused: bool = False
     reason: str = ""
     reasons: Mapping[str, int] = field(default_factory=dict)
-    """How many items failed for which reason."""
+    """Number of failed items by error type."""
     workers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     created_at: float | None = None
     started_at: float | None = None
@@ -61,17 +64,17 @@ class JobView:
 
     @property
     def settled(self) -> int:
-        """Items that have an outcome."""
+        """Number of items that have an outcome."""
         return self.ok + self.failed
 
     @classmethod
     def from_json(cls, data: object) -> JobView:
-        return cls(**_told(cls, data, "id"), raw=cast("Mapping[str, Any]", data))
+        return cls(**_arguments(cls, data, "id"), raw=cast("Mapping[str, Any]", data))
 
     def after(self, event: str, data: Mapping[str, Any]) -> JobView:
-        """This view with what an event tells anew."""
-        told = ("state", "ok", "failed", "cached", "total", "rate", "eta_s", "paused", "reasons")
-        changes = {name: data[name] for name in told if data.get(name) is not None}
+        """Return a copy of this view, updated with the fields of a server-sent event."""
+        updated = ("state", "ok", "failed", "cached", "total", "rate", "eta_s", "paused", "reasons")
+        changes = {name: data[name] for name in updated if data.get(name) is not None}
         if event in ("queued", "running", "finishing"):
             changes["state"] = event
         if event in ("paused", "resumed"):
@@ -88,7 +91,7 @@ class ItemError:
 
 @dataclass(frozen=True)
 class Row:
-    """The outcome of one item. `score` of an invalid row is None, or what the request's `on_error` fills in."""
+    """Outcome of an item. The `score` of an invalid row is None, or the fill value of the request's `on_error`."""
 
     index: int
     id: str | None = None
@@ -107,27 +110,27 @@ class Row:
 
     @classmethod
     def from_json(cls, data: object) -> Row:
-        told = _told(cls, data, "index")
-        if "error" in told:
-            told["error"] = ItemError(**_told(ItemError, told["error"], "type"))
-        return cls(**told, raw=cast("Mapping[str, Any]", data))
+        arguments = _arguments(cls, data, "index")
+        if "error" in arguments:
+            arguments["error"] = ItemError(**_arguments(ItemError, arguments["error"], "type"))
+        return cls(**arguments, raw=cast("Mapping[str, Any]", data))
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A judge's scores beside people's labels. None is what is not defined, such as the correlation of a constant."""
+    """Agreement of a judge's scores with human labels. An undefined measure is None (the correlation of a constant)."""
 
     job: str
     state: str = ""
     total: int = 0
     pending: int = 0
-    """Items without an outcome yet, which are left out."""
+    """Items without an outcome yet; the comparison leaves them out."""
     n: int = 0
-    """Items with score and label, which are compared."""
+    """Items with score and label, the base of every measure."""
     without_score: int = 0
     without_label: int = 0
     off_scale: int = 0
-    """Items whose label has no place on the scale."""
+    """Items with a label outside the scale."""
     agreement: float | None = None
     kappa: float | None = None
     weighted_kappa: float | None = None
@@ -135,26 +138,26 @@ class Calibration:
     spearman: float | None = None
     mean_error: float | None = None
     position: Mapping[str, float | None] = field(default_factory=dict)
-    """Of pairs: `first_wins`, `verdicts`, `orders_disagree`."""
+    """Position bias of pairwise verdicts: `first_wins`, `verdicts`, `orders_disagree`."""
     length: Mapping[str, float | None] = field(default_factory=dict)
     """Rank correlation of the response's length `with_score`, and `with_error` (score minus label)."""
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def from_json(cls, data: object) -> Calibration:
-        return cls(**_told(cls, data, "job"), raw=cast("Mapping[str, Any]", data))
+        return cls(**_arguments(cls, data, "job"), raw=cast("Mapping[str, Any]", data))
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores in input order with their mask. A failure is never a number unless the request asked for one."""
+    """Scores in input order with a validity mask. A failed item has the score None, unless the request set a fill."""
 
     values: list[float | None]
     valid: list[bool]
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Scores:
-        """From rows in input order."""
+        """Build the scores from rows in input order."""
         values: list[float | None] = []
         valid: list[bool] = []
         for row in rows:
@@ -163,5 +166,5 @@ class Scores:
         return cls(values, valid)
 
     def filled(self, value: float) -> list[float]:
-        """The scores with this value wherever there is none."""
+        """Return the scores, with this value in place of each missing score."""
         return [value if score is None else score for score in self.values]

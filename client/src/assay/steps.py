@@ -1,7 +1,8 @@
-"""What a flow asks of the outside, and what it gets back.
+"""Steps of a flow, and their outcomes: the interface between protocol logic and input/output.
 
-A flow is a generator: the logic of retries, streams and waiting, written once. It yields steps and is sent their
-outcomes; `transport.py` performs the steps, blocking or not. A lost connection is an outcome too: the flow decides.
+A flow is a generator with the logic of retries, streams and waiting, written once. It yields steps and is sent their
+outcomes; `transport.py` performs the steps, blocking or with asyncio. A lost connection is an outcome too: the flow
+decides whether to retry.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Exchange:
-    """Send a call and read the whole answer. Gives a Reply or Lost."""
+    """Send a call and read the whole response. Outcome: Reply or ConnectionLost."""
 
     call: Call[Any]
 
 
 @dataclass(frozen=True)
 class Open:
-    """Send a call and read only the head of a good answer. Gives a Reply or Lost."""
+    """Send a call and read only the headers of a successful response. Outcome: Reply or ConnectionLost."""
 
     call: Call[Any]
 
 
 @dataclass(frozen=True)
 class Read:
-    """The next bytes of the answer that was opened last. Gives bytes, None at its end, or Lost."""
+    """Read the next bytes of the response that was opened last. Outcome: bytes, None at its end, or ConnectionLost."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Emit:
-    """Hand a value to whoever iterates."""
+    """Yield a value to the caller that iterates over the flow."""
 
     value: Any
 
@@ -56,7 +57,7 @@ Flow = Generator[Step, Any, T]
 class Reply:
     status: int
     headers: Mapping[str, str]
-    """Names in lower case."""
+    """Header names are in lower case."""
     content: bytes = b""
 
     @property
@@ -68,13 +69,13 @@ class Reply:
             return json.loads(self.content)
         except ValueError as error:
             shown = self.content[:200].decode("utf-8", "replace")
-            raise UnexpectedReply(f"Expected JSON, got {self.media_type or 'something'}: {shown!r}") from error
+            raise UnexpectedReply(f"Expected JSON, got {self.media_type or 'no content type'}: {shown!r}") from error
 
 
 @dataclass(frozen=True)
-class Lost:
-    """No answer, or not all of it."""
+class ConnectionLost:
+    """The connection was lost before the whole response arrived."""
 
     cause: Exception
     sent: bool = True
-    """Whether the server may have got the request."""
+    """Whether the server may have received the request."""

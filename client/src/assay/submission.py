@@ -1,4 +1,4 @@
-"""From what a caller gives to one call: what a request may say, and whether its items go as JSON or as a stream."""
+"""Builds the submit call of a job from a caller's arguments, with its items as a single JSON text or as a stream."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from assay import calls, upload
 from assay.calls import Call, Submitted
 from assay.upload import Items, Upload
 
-#: Items above which a list is streamed instead of being held as one JSON text.
+#: Number of items above which a list is streamed instead of being serialized as a single JSON text.
 STREAM_ABOVE_ITEMS = 5_000
 #: Bytes of JSON above which a list is streamed.
 STREAM_ABOVE_BYTES = 8 * 1024 * 1024
-#: Servers and proxies commonly refuse request lines of more than 4 kB.
+#: Longest query sent in a URL: servers and proxies commonly refuse request lines of more than 4 kB.
 MAX_QUERY_CHARS = 3_000
 
 #: A scorer's name, or {"name": ..., "weight": ..., "options": {...}}.
@@ -26,7 +26,7 @@ Scorer = Union[str, Mapping[str, Any]]
 
 
 class Options(TypedDict, total=False):
-    """What every kind of job takes."""
+    """Options that every kind of job takes."""
 
     priority: str
     """`interactive`, `normal` (the default) or `bulk`."""
@@ -37,34 +37,37 @@ class Options(TypedDict, total=False):
     deadline_s: float
     max_failed_share: float
     slots: int
-    """Device slots that may work on it, at most; by default all."""
+    """Most device slots that may work on the job at a time; by default every slot."""
     metadata: Mapping[str, Any]
     idempotency_key: str
-    """Made up for every call if not given. Give one of your own to make a restarted program find its job again."""
+    """Generated for each call if not given. Set your own key so that a restarted program finds its job again."""
     wait_s: float
-    """Seconds the server may hold its answer so that it carries the results, 300 at most."""
+    """Seconds that the server may delay its response so that it contains the results, at most 300."""
 
 
-def scoring(scorers: Scorer | Sequence[Scorer], spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The spec of kind `score`."""
+def score_spec(scorers: Scorer | Sequence[Scorer], spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Build the spec of kind `score`; a scorer given by name alone is expanded."""
     listed = [scorers] if isinstance(scorers, (str, Mapping)) else scorers
     named = [{"name": each} if isinstance(each, str) else dict(each) for each in listed]
     return {"scorers": named, **(spec or {})}
 
 
-def chosen(spec: Mapping[str, Any] | None, **fields: Any) -> dict[str, Any]:
-    """A spec with those fields that were given."""
+def spec_with(spec: Mapping[str, Any] | None, **fields: Any) -> dict[str, Any]:
+    """Return the spec, extended by the fields that have a value; the spec's own fields take precedence."""
     return {**{name: value for name, value in fields.items() if value}, **(spec or {})}
 
 
 @contextlib.contextmanager
-def prepared(kind: str, items: Items, spec: Mapping[str, Any] | None, options: Options) -> Iterator[Call[Submitted]]:
-    """The call that submits this job. It may be sent again for as long as the context is open."""
+def submit_call(kind: str, items: Items, spec: Mapping[str, Any] | None, options: Options) -> Iterator[Call[Submitted]]:
+    """Build the call that submits this job. It may be retried while the context is open.
+
+    Raise TypeError for an unknown option.
+    """
     rest: dict[str, Any] = {"kind": kind, "spec": dict(spec or {})}
     unknown = options.keys() - Options.__annotations__.keys()
     if unknown:
         raise TypeError(
-            f"unknown options: {', '.join(sorted(unknown))}; {', '.join(Options.__annotations__)} are known"
+            f"unknown options: {', '.join(sorted(unknown))}; known options: {', '.join(Options.__annotations__)}"
         )
     rest.update({name: value for name, value in options.items() if name not in ("idempotency_key", "wait_s")})
     key, wait_s = options.get("idempotency_key") or str(uuid.uuid4()), options.get("wait_s") or 0.0
@@ -81,25 +84,25 @@ def prepared(kind: str, items: Items, spec: Mapping[str, Any] | None, options: O
             lines = (upload.encode(item, index) for index, item in enumerate(items))
             body = stack.enter_context(upload.spooled(lines))
         else:
-            listed = cast("Sequence[upload.Item]", items)  # a path was seen above
+            listed = cast("Sequence[upload.Item]", items)  # paths are handled above
             whole = _as_json(rest, listed)
             if whole is not None:
                 yield calls.submit(whole, {}, key, wait_s)
                 return
             body = upload.of_sequence(listed)
-        yield streamed(body, rest, key, wait_s)
+        yield stream_call(body, rest, key, wait_s)
 
 
-def streamed(body: Upload, rest: Mapping[str, Any], key: str, wait_s: float = 0.0) -> Call[Submitted]:
-    """The call for a body of lines, with the rest of the request in the query if it fits."""
+def stream_call(body: Upload, rest: Mapping[str, Any], key: str, wait_s: float = 0.0) -> Call[Submitted]:
+    """Build the call for a body of lines, with the rest of the request in the query, or in a first part if too long."""
     query = {name: value if isinstance(value, str) else _dumps(value) for name, value in rest.items()}
     if len(urlencode(query)) <= MAX_QUERY_CHARS:
         return calls.submit(body, query, key, wait_s)
-    return calls.submit(upload.with_first_part(_dumps(rest).encode(), body), {}, key, wait_s)
+    return calls.submit(upload.multipart(_dumps(rest).encode(), body), {}, key, wait_s)
 
 
 def _as_json(rest: Mapping[str, Any], items: Sequence[upload.Item]) -> Upload | None:
-    """The whole request as one text, unless it is too large for that."""
+    """Serialize the whole request as a single JSON text; None if it is too large and must be streamed."""
     if len(items) > STREAM_ABOVE_ITEMS:
         return None
     lines, size = [], 0

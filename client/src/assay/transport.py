@@ -1,4 +1,4 @@
-"""Performing the steps of a flow with httpx: once blocking, once with asyncio. No decisions here."""
+"""Transports that perform the steps of a flow with httpx: one blocking, one with asyncio. They make no decisions."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import httpx
 
 from assay.calls import Call
 from assay.connection import Connection
-from assay.steps import Emit, Exchange, Flow, Lost, Open, Pause, Read, Reply, Step
+from assay.steps import ConnectionLost, Emit, Exchange, Flow, Open, Pause, Read, Reply, Step
 from assay.upload import Upload
 
 T = TypeVar("T")
 
-#: The server cannot have got the request when one of these comes.
+#: Errors after which the server cannot have received the request.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 
 
-def _lost(error: httpx.RequestError) -> Lost:
-    return Lost(error, sent=not isinstance(error, _NOT_SENT))
+def _lost(error: httpx.RequestError) -> ConnectionLost:
+    return ConnectionLost(error, sent=not isinstance(error, _NOT_SENT))
 
 
 def _reply(response: httpx.Response, content: bytes = b"") -> Reply:
@@ -34,7 +34,7 @@ def _arguments(call: Call[Any], connection: Connection) -> dict[str, Any]:
 
 
 class _Stream:
-    """The answer that is open, if any. One per flow: a client may be shared by threads."""
+    """The open response of a flow, if any. Each flow has its own, as threads may share a client."""
 
     response: httpx.Response | None = None
     chunks: Any = None
@@ -49,7 +49,7 @@ class Transport:
         self._http.close()
 
     def run(self, flow: Flow[T]) -> T:
-        """The flow's result."""
+        """Run a flow to its end and return its result."""
         answer: object = None
         while True:
             try:
@@ -59,7 +59,7 @@ class Transport:
             answer = self._perform(step, _Stream())
 
     def iterate(self, flow: Flow[None]) -> Iterator[Any]:
-        """What the flow emits. The connection is given back when the iterator ends, or is left."""
+        """Iterate over the values of a flow. Release the connection when the iterator ends or is closed."""
         answer, stream = None, _Stream()
         try:
             while True:
@@ -173,7 +173,7 @@ class AsyncTransport:
 
 
 async def _from_thread(body: Upload) -> AsyncIterator[bytes]:
-    """The body's blocks, read and encoded beside the event loop."""
+    """Yield the blocks of a body, read and encoded in a thread so that the event loop is not blocked."""
     blocks = body.open()
     while True:
         block = await asyncio.to_thread(next, blocks, None)

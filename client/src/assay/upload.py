@@ -1,7 +1,7 @@
-"""A request body that can be sent again from its start, in memory or flat: bytes, a list, a file.
+"""Request bodies that can be sent again from their start: bytes in memory, or a list or a file streamed in blocks.
 
-A generator can be read only once, so it is written to a temporary file first. Files are sent as they are: .gz and .zst
-are unpacked by the server.
+A generator can be read only once, so it is written to a temporary file first. Files are sent unchanged: the server
+decompresses .gz and .zst files.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import IO, Any, Callable, Union
 from assay.calls import NDJSON
 
 Item = Mapping[str, Any]
-#: Dicts (a list, or anything that yields them), the path of a .jsonl, .jsonl.gz or .jsonl.zst file, or the URL of one
-#: that the server reads itself; or lines that were made ready for sending.
+#: Dicts (a list, or any iterable of dicts), the path of a .jsonl, .jsonl.gz or .jsonl.zst file, the URL of a file
+#: that the server reads itself, or a prepared Upload.
 Items = Union[Iterable[Item], str, "os.PathLike[str]", "Upload"]
 
-#: Bytes handed to the connection at a time.
+#: Bytes passed to the connection at a time.
 CHUNK_BYTES = 256 * 1024
 _ENCODINGS = {".gz": "gzip", ".zst": "zstd"}
 
@@ -30,7 +30,7 @@ _ENCODINGS = {".gz": "gzip", ".zst": "zstd"}
 class Upload:
     headers: Mapping[str, str]
     open: Callable[[], Iterator[bytes]]
-    """The body from its start; may be called again."""
+    """Return an iterator over the body from its start; may be called again for a retry."""
 
 
 def of_bytes(content: bytes, media_type: str) -> Upload:
@@ -38,12 +38,12 @@ def of_bytes(content: bytes, media_type: str) -> Upload:
 
 
 def of_lines(lines: Callable[[], Iterable[bytes]]) -> Upload:
-    """Lines with their ends, made anew whenever the body is sent."""
-    return Upload({"Content-Type": NDJSON}, lambda: _packed(lines()))
+    """Upload of lines with their line ends; `lines` is called again each time the body is sent."""
+    return Upload({"Content-Type": NDJSON}, lambda: _blocks_of_lines(lines()))
 
 
 def of_sequence(items: Sequence[Item]) -> Upload:
-    return Upload({"Content-Type": NDJSON}, lambda: _packed(encode(item, n) for n, item in enumerate(items)))
+    return Upload({"Content-Type": NDJSON}, lambda: _blocks_of_lines(encode(item, n) for n, item in enumerate(items)))
 
 
 def of_path(path: str | os.PathLike[str]) -> Upload:
@@ -54,28 +54,28 @@ def of_path(path: str | os.PathLike[str]) -> Upload:
 
     def chunks() -> Iterator[bytes]:
         with open(path, "rb") as file:
-            yield from _blocks(file)
+            yield from _blocks_of_file(file)
 
     return Upload(headers, chunks)
 
 
 @contextlib.contextmanager
 def spooled(lines: Iterable[bytes]) -> Iterator[Upload]:
-    """An upload of what can be read only once; its temporary file is gone afterwards."""
+    """Write lines that can be read only once to a temporary file, and delete the file when the context ends."""
     with tempfile.TemporaryFile() as file:
-        for block in _packed(lines):
+        for block in _blocks_of_lines(lines):
             file.write(block)
         headers = {"Content-Type": NDJSON, "Content-Length": str(file.tell())}
 
         def chunks() -> Iterator[bytes]:
             file.seek(0)
-            return _blocks(file)
+            return _blocks_of_file(file)
 
         yield Upload(headers, chunks)
 
 
-def with_first_part(request: bytes, items: Upload) -> Upload:
-    """A multipart body: the request, then the items. For a spec that is too long for a URL."""
+def multipart(request: bytes, items: Upload) -> Upload:
+    """Build a multipart body of the request and the items, for a spec that is too long for the query of a URL."""
     boundary = f"assay-{os.urandom(16).hex()}"
     head = (
         f'--{boundary}\r\nContent-Disposition: form-data; name="request"\r\nContent-Type: application/json\r\n\r\n'
@@ -86,7 +86,7 @@ def with_first_part(request: bytes, items: Upload) -> Upload:
     ).encode()
     tail = f"\r\n--{boundary}--\r\n".encode()
     if "Content-Encoding" in items.headers:
-        raise ValueError("This spec is too long to send with a packed file: unpack the file first.")
+        raise ValueError("This spec is too long to send with a compressed file: decompress the file first.")
     headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
     if "Content-Length" in items.headers:
         headers["Content-Length"] = str(len(head) + int(items.headers["Content-Length"]) + len(tail))
@@ -100,14 +100,14 @@ def with_first_part(request: bytes, items: Upload) -> Upload:
 
 
 def encode(item: Item, index: int) -> bytes:
-    """One line. Raises ValueError for what JSON cannot hold, NaN included."""
+    """Serialize an item as a JSON line. Raise ValueError for a value that JSON cannot hold, such as NaN."""
     try:
         return json.dumps(item, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
     except (TypeError, ValueError) as error:
         raise ValueError(f"Item {index} cannot be sent as JSON: {error}") from error
 
 
-def _packed(lines: Iterable[bytes]) -> Iterator[bytes]:
+def _blocks_of_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
     block = bytearray()
     for line in lines:
         block += line
@@ -118,6 +118,6 @@ def _packed(lines: Iterable[bytes]) -> Iterator[bytes]:
         yield bytes(block)
 
 
-def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+def _blocks_of_file(file: IO[bytes]) -> Iterator[bytes]:
     while block := file.read(CHUNK_BYTES):
         yield block

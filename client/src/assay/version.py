@@ -1,4 +1,4 @@
-"""The version of this client, as its distribution says."""
+"""Version of this client, read from the metadata of the installed distribution."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 def _installed() -> str:
     try:
         return version("assay-client")
-    except PackageNotFoundError:  # run from a checkout
+    except PackageNotFoundError:  # runs from a checkout, without an installed distribution
         return "0.1.0.dev0"
 
 

@@ -1,27 +1,39 @@
-"""What a backend brings: where its rows are run, and what determines an answer. How one runs them is its own affair:
-a device's engine takes rows as it has room, an API is asked for all at once, a package's class for one at a time."""
+"""Base of the backends of inference jobs: where rows run, and what determines an answer.
+
+Each backend brings a stage of its own: a device's engine takes rows as it has room, an API is asked for all at once,
+and a package's class answers one row at a time.
+"""
 
 import hashlib
+from collections.abc import Callable
 from typing import Any, Protocol
 
+from tasks.errors import CannotAnswer, InvalidRequest
+from tasks.inference.generation import refusal
 from tasks.inference.model import InferenceItem, InferenceSpec
 from tasks.inference.prompts import messages_of
-from tasks.jobs.model import Stage
+from tasks.jobs.stage import Key, Stage
 
 
 class Backend(Protocol):
     def check(self, spec: InferenceSpec) -> None:
-        """Whether this installation has what the spec names. Raises InvalidRequest."""
+        """Raise InvalidRequest if this installation lacks something that the spec names."""
 
-    def stage(self, spec: InferenceSpec) -> Stage:
-        """On which pool rows are run, and how many at a time."""
-
-    def key(self, spec: InferenceSpec, item: InferenceItem) -> dict[str, Any] | None:
-        """All that determines the answer; None where that cannot be told. Raises CannotAnswer or InvalidRequest for a
-        row that will fail."""
+    def stage(self, spec: InferenceSpec) -> Stage[InferenceItem]:
+        """Return the one stage of a job that this backend answers."""
 
     def batch_key(self, spec: InferenceSpec) -> str:
-        """Rows of jobs that agree in this may share a batch."""
+        """Return a key that is equal for jobs whose rows may share a batch."""
+
+
+def answerable(item: InferenceItem, key: Callable[[], Key | None]) -> Key | None:
+    """Return the key of a row; None for a row that will fail, as failures are not cached."""
+    if refusal(item):
+        return None
+    try:
+        return key()
+    except (CannotAnswer, InvalidRequest):
+        return None
 
 
 def prompt_key(spec: InferenceSpec, item: InferenceItem, answerer: Any) -> dict[str, Any] | None:

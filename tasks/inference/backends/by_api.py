@@ -5,14 +5,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tasks.apis.call import ApiCall, ApiReply, Ask
 from tasks.errors import InvalidRequest
-from tasks.inference.backends.backend import prompt_key, whole_spec
+from tasks.inference.backends.backend import answerable, prompt_key, whole_spec
 from tasks.inference.generation import answered, refusal
 from tasks.inference.model import InferenceItem, InferenceSpec
 from tasks.inference.prompts import messages_of
-from tasks.jobs.model import Result, Stage
+from tasks.jobs.model import Result, StageLimits
+from tasks.jobs.stage import AskStage, Key, Stage, Work
 from tasks.judging.key import Resolve
+from tasks.providers.call import ApiCall, ApiReply, Ask
 
 #: Calls that a chunk holds, and a first guess of the seconds one takes.
 BATCH, COST_S = 64, 2.0
@@ -25,17 +26,26 @@ class ByApi:
     def check(self, spec: InferenceSpec) -> None:
         self._resolve(profile_of(spec), spec.model)
 
-    def stage(self, spec: InferenceSpec) -> Stage:
-        timeout_s = 2 * spec.timeout_s * (spec.max_retries + 1)
-        return Stage("generate", "api", asks=True, rekeys=True, batch_items=BATCH, cost_s=COST_S, timeout_s=timeout_s)
-
-    def key(self, spec: InferenceSpec, item: InferenceItem) -> dict[str, Any] | None:
-        return prompt_key(spec, item, dict(self._resolve(profile_of(spec), spec.model)))
+    def stage(self, spec: InferenceSpec) -> Stage[InferenceItem]:
+        return ApiStage(spec, self._resolve)
 
     def batch_key(self, spec: InferenceSpec) -> str:
         return whole_spec(spec)
 
-    def stored_key(self, spec: InferenceSpec, item: InferenceItem, result: Result) -> dict[str, Any] | None:
+
+class ApiStage(AskStage[InferenceItem]):
+    """Rows asked of an API through a profile, all samples of a row at once."""
+
+    def __init__(self, spec: InferenceSpec, resolve: Resolve) -> None:
+        timeout_s = 2 * spec.timeout_s * (spec.max_retries + 1)
+        super().__init__("generate", "api", StageLimits(batch_items=BATCH, cost_s=COST_S, timeout_s=timeout_s))
+        self._spec = spec
+        self._resolve = resolve
+
+    def key(self, work: Work[InferenceItem]) -> Key | None:
+        return answerable(work.item, lambda: self._key(work.item, profile_of(self._spec), self._spec.model))
+
+    def stored_key(self, work: Work[InferenceItem], result: Result, key: Key) -> Key | None:  # noqa: ARG002
         """Under the endpoint and model that really answered; None when there were several."""
         value: Any = result.value
         try:
@@ -43,16 +53,20 @@ class ByApi:
             if len(answerers) > 1:
                 return None
             profile, model = answerers.pop()
-            asked = spec.model if profile == profile_of(spec) else model
-            return prompt_key(spec, item, dict(self._resolve(profile, asked)))
+            asked = self._spec.model if profile == profile_of(self._spec) else model
+            return self._key(work.item, profile, asked)
         except InvalidRequest:
             return None
 
-    async def run_one(self, ask: Ask, spec: InferenceSpec, item: InferenceItem) -> Result:
-        if refused := refusal(item):
+    def _key(self, item: InferenceItem, profile: str, model: str) -> Key | None:
+        return prompt_key(self._spec, item, dict(self._resolve(profile, model)))
+
+    async def ask(self, ask: Ask, work: Work[InferenceItem]) -> Result:
+        if refused := refusal(work.item):
             return refused
+        spec = self._spec
         began = time.monotonic()
-        messages = tuple(messages_of(spec, item))
+        messages = tuple(messages_of(spec, work.item))
         replies = await asyncio.gather(*(ask(_call(spec, messages, at)) for at in range(spec.sampling.n)))
         return answered(_value(spec, replies, time.monotonic() - began))
 
@@ -71,10 +85,15 @@ def _call(spec: InferenceSpec, messages: tuple[Mapping[str, Any], ...], sample: 
     if asked.stop:
         sampling["stop"] = list(asked.stop)
     return ApiCall(
-        profile=profile_of(spec), messages=messages, model=spec.model, sampling=sampling,
-        top_logprobs=1 if spec.logprobs else 0, timeout_s=spec.timeout_s, max_retries=spec.max_retries,
+        profile=profile_of(spec),
+        messages=messages,
+        model=spec.model,
+        sampling=sampling,
+        top_logprobs=1 if spec.logprobs else 0,
+        timeout_s=spec.timeout_s,
+        max_retries=spec.max_retries,
         may_rest=asked.n == 1,
-    )  # fmt: skip
+    )
 
 
 def _value(spec: InferenceSpec, replies: Sequence[ApiReply], seconds: float) -> dict[str, Any]:

@@ -10,15 +10,17 @@ class without one may answer differently each time, and is asked each time.
 """
 
 import time
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import entry_points
-from typing import Any, Literal, Protocol, cast
+from typing import Literal, Protocol, cast
 
 from tasks.errors import InvalidRequest
-from tasks.inference.backends.backend import whole_spec
+from tasks.inference.backends.backend import answerable, whole_spec
 from tasks.inference.generation import answered, refusal
 from tasks.inference.model import API_BACKENDS, DEVICE_BACKENDS, InferenceItem, InferenceSpec
-from tasks.jobs.model import ItemError, Result, Stage
+from tasks.jobs.model import STOPPED, ItemError, Result, StageLimits
+from tasks.jobs.stage import BatchStage, Context, Key, Stage, Work
 
 GROUP = "assay.backends"
 #: A first guess of the seconds one row takes.
@@ -33,35 +35,53 @@ class Installed:
     def check(self, spec: InferenceSpec) -> None:
         _pool_of(spec.backend)
 
-    def stage(self, spec: InferenceSpec) -> Stage:
-        return Stage("generate", _pool_of(spec.backend), batch_items=1, cost_s=COST_S, timeout_s=spec.timeout_s)
-
-    def key(self, spec: InferenceSpec, item: InferenceItem) -> dict[str, Any] | None:
-        version = getattr(class_of(spec.backend), "version", None)
-        if version is None:
-            return None
-        return {"answerer": [spec.backend, str(version)], "asked": _arguments(item)}
+    def stage(self, spec: InferenceSpec) -> Stage[InferenceItem]:
+        return InstalledStage(spec)
 
     def batch_key(self, spec: InferenceSpec) -> str:
         return whole_spec(spec)
 
-    def run(self, spec: InferenceSpec, item: InferenceItem) -> Result:
+
+class InstalledStage(BatchStage[InferenceItem]):
+    """Rows answered one at a time by a class of an installed package."""
+
+    def __init__(self, spec: InferenceSpec) -> None:
+        limits = StageLimits(batch_items=1, cost_s=COST_S, timeout_s=spec.timeout_s)
+        super().__init__("generate", _pool_of(spec.backend), limits)
+        self._spec = spec
+
+    def key(self, work: Work[InferenceItem]) -> Key | None:
+        return answerable(work.item, lambda: self._key(work.item))
+
+    def _key(self, item: InferenceItem) -> Key | None:
+        version = getattr(class_of(self._spec.backend), "version", None)
+        if version is None:
+            return None
+        return {"answerer": [self._spec.backend, str(version)], "asked": _arguments(item)}
+
+    def run(self, context: Context, batch: Sequence[Work[InferenceItem]]) -> Sequence[Result]:
+        return [STOPPED if context.is_cancelled() else self._answer(work.item) for work in batch]
+
+    def _answer(self, item: InferenceItem) -> Result:
         if refused := refusal(item):
             return refused
         began = time.monotonic()
-        made = instance(spec.backend)
+        made = instance(self._spec.backend)
         try:
             text = made.generate_answer(*_arguments(item))
         except Exception as error:  # noqa: BLE001  # whatever goes wrong in a backend is this row's outcome
             failure = ItemError("backend_failed", f"{type(error).__name__}: {error}"[:1000])
             return Result(error=failure, value={"exception_type": type(error).__name__})
-        tokens = {"prompt": 0, "completion": 0}  # it counts none
-        seconds = round(time.monotonic() - began, 4)
-        version = str(getattr(made, "version", ""))
         return answered(
-            {"answers": [str(text)], "finish": ["stop"], "tokens": tokens, "inference_time": seconds,
-             "model": spec.model, "version": version}
-        )  # fmt: skip
+            {
+                "answers": [str(text)],
+                "finish": ["stop"],
+                "tokens": {"prompt": 0, "completion": 0},  # it counts none
+                "inference_time": round(time.monotonic() - began, 4),
+                "model": self._spec.model,
+                "version": str(getattr(made, "version", "")),
+            }
+        )
 
 
 @lru_cache(maxsize=32)

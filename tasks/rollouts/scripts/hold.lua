@@ -1,32 +1,50 @@
--- Stop generating, or go on. Chunks of the first stage that wait go back; what runs is finished. Later stages go on.
--- ARGV  1 rollout  2 1: hold, 0: go on, '': only look
--- Returns whether it is held, chunks of the first stage that run, prompts begun.
-local job, wish = ARGV[1], ARGV[2]
-local first, begun, running = redis.call('HGET', key_job(job), 'first'), 0, 0
-local before = redis.call('HGET', key_rollout(job), 'held') or '0'
-if wish ~= '' then touch(job) end
-if wish == '1' and before ~= '1' then
-  redis.call('HSET', key_rollout(job), 'held', 1)
-  count_up(job, 'pauses', 1)
-  wind(job, false)
-  redis.call('HSET', key_job(job), 'rests_until:' .. first, stamp(1e12)) -- which `make_ready` looks at
-  make_unready(job, first)
-  for _, id in ipairs(redis.call('SMEMBERS', key_job_chunks(job))) do
-    local info = redis.call('HMGET', key_chunk(id), 'state', 'stage')
-    if info[1] == 'dispatched' and info[2] == first then return_chunk(id) end
+-- Stop or resume the generation of a rollout. Chunks of its first stage that no worker has taken go back; chunks that
+-- run are finished; later stages go on.
+--
+-- ARGV
+--   1  rollout id
+--   2  1 to stop, 0 to resume, '' to look only
+-- Returns: 1 while generation is stopped, else 0; the running chunks of the first stage; the number of prompts begun.
+-- @include chunks
+-- @include clock
+-- @include events
+-- @include feeding
+-- @include pending
+-- @include rollouts
+local FOREVER = 1e12
+local rollout_id, wish = ARGV[1], ARGV[2]
+local job, rollout = keys.job(rollout_id), keys.rollout(rollout_id)
+local first, begun = redis.call('HGET', job, 'first'), 0
+local is_held = redis.call('HGET', rollout, 'held') == '1'
+
+-- Return the chunks of the first stage in this state.
+local function chunks_of(state)
+  local found = {}
+  for _, chunk_id in ipairs(redis.call('SMEMBERS', keys.job_chunks(rollout_id))) do
+    local info = redis.call('HMGET', keys.chunk(chunk_id), 'state', 'stage')
+    if info[1] == state and info[2] == first then found[#found + 1] = chunk_id end
   end
-  tell(job, 'paused')
-elseif wish == '0' and before == '1' then
-  redis.call('HSET', key_rollout(job), 'held', 0)
-  count_up(job, 'resumes', 1)
-  redis.call('HDEL', key_job(job), 'rests_until:' .. first)
-  if redis.call('EXISTS', key_job_pending(job, first)) == 1 then make_ready(job, first) end
-  wind(job, is_busy(config_of(job)))
-  begun = feed(job)
-  tell(job, 'resumed')
+  return found
 end
-for _, id in ipairs(redis.call('SMEMBERS', key_job_chunks(job))) do
-  local info = redis.call('HMGET', key_chunk(id), 'state', 'stage')
-  if info[1] == 'running' and info[2] == first then running = running + 1 end
+
+if wish ~= '' then rollouts.touch(rollout_id) end
+if wish == '1' and not is_held then
+  is_held = true
+  redis.call('HSET', rollout, 'held', 1)
+  rollouts.count(rollout_id, 'pauses', 1)
+  rollouts.set_clock(rollout_id, false)
+  redis.call('HSET', job, 'rests_until:' .. first, clock.stamp(FOREVER)) -- so that `make_ready` does nothing
+  pending.make_unready(rollout_id, first)
+  for _, chunk_id in ipairs(chunks_of(constants.DISPATCHED)) do chunks.undo_dispatch(chunk_id) end
+  events.publish(rollout_id, 'paused')
+elseif wish == '0' and is_held then
+  is_held = false
+  redis.call('HSET', rollout, 'held', 0)
+  rollouts.count(rollout_id, 'resumes', 1)
+  redis.call('HDEL', job, 'rests_until:' .. first)
+  pending.make_ready_if_any(rollout_id, first)
+  rollouts.set_clock(rollout_id, rollouts.is_busy(rollouts.config(rollout_id)))
+  begun = feeding.feed(rollout_id)
+  events.publish(rollout_id, 'resumed')
 end
-return {tonumber(redis.call('HGET', key_rollout(job), 'held') or 0), running, begun}
+return {is_held and 1 or 0, #chunks_of(constants.RUNNING), begun}

@@ -1,13 +1,19 @@
--- A new rollout: what bounds it. Its job exists already. Safe to repeat.
--- ARGV  1 rollout  2 version  3.. field, value, ...
--- Returns the number of prompts begun.
-local job, version, at = ARGV[1], ARGV[2], stamp(now())
-if redis.call('EXISTS', key_rollout(job)) == 0 then
-  for _, name in ipairs({'queued', 'leased', 'put', 'handed', 'acknowledged', 'returned', 'dropped', 'stale', 'partial',
-    'generating', 'since', 'number', 'pauses', 'resumes', 'held', 'max_partial_span', 'taken_before'}) do
-    redis.call('HSET', key_rollout(job), name, 0)
-  end
-  redis.call('HSET', key_rollout(job), 'version', version, 'opened_at', at, 'version_at', at,
-    'touched_at', at, unpack(ARGV, 3))
+-- Store the bounds of a new rollout, whose job exists already, and begin prompts. Idempotent.
+--
+-- ARGV
+--   1   rollout id
+--   2   version of the trainer
+--   3.. field and value of each bound
+-- Returns: the number of prompts begun.
+-- @include clock
+-- @include feeding
+local rollout_id, version, now = ARGV[1], ARGV[2], clock.stamp(clock.now())
+local rollout = keys.rollout(rollout_id)
+local COUNTERS = {'queued', 'leased', 'put', 'handed', 'acknowledged', 'returned', 'dropped', 'stale', 'partial',
+  'generating', 'since', 'number', 'pauses', 'resumes', 'held', 'max_partial_span', 'taken_before'}
+if redis.call('EXISTS', rollout) == 0 then
+  for _, name in ipairs(COUNTERS) do redis.call('HSET', rollout, name, 0) end
+  redis.call('HSET', rollout, 'version', version, 'opened_at', now, 'version_at', now, 'touched_at', now,
+    unpack(ARGV, 3))
 end
-return feed(job)
+return feeding.feed(rollout_id)

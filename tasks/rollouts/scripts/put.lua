@@ -1,20 +1,36 @@
--- Put bundles from outside into the queue, all or none. Safe to repeat with its token.
--- ARGV  1 rollout  2 token  3 samples in all  4.. bundles
--- Returns whether they are there (1), there is no room for them (0), the rollout is over (-1), or there is none (-2); then how many samples wait.
--- Keeps: the queue never has more than its bound together with what is under way to it; what does not fit is refused, not dropped.
-local TOKENS_KEPT_S = 600
-local job, token, samples = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local config = config_of(job)
-if not config.queued then return {-2, 0} end
-if redis.call('ZSCORE', key_rollout_puts(job), token) then return {1, tonumber(config.queued)} end
-if not is_active(redis.call('HGET', key_job(job), 'state')) then return {-1, 0} end
-touch(job)
-give_back_lapsed(job)
-config = config_of(job)
-if tonumber(config.queued) + under_way(job, config) + samples > tonumber(config.max_queue_size) then
-  return {0, tonumber(config.queued)}
-end
-put_bundles(job, {unpack(ARGV, 4)})
-redis.call('ZADD', key_rollout_puts(job), stamp(now()), token)
-redis.call('ZREMRANGEBYSCORE', key_rollout_puts(job), '-inf', stamp(now() - TOKENS_KEPT_S))
-return {1, tonumber(config.queued) + samples}
+-- Put bundles of samples from outside into the queue: all of them or none. Idempotent by put_id, for ten minutes.
+--
+-- ARGV
+--   1   rollout id
+--   2   put_id
+--   3   number of samples in all bundles
+--   4.. about (JSON, see samples.lua) and body of each bundle
+-- Returns: 1 when the samples are in the queue, 0 when it has no room for them, -1 when the rollout is over, -2 when
+-- there is
+--   none; then the number of samples that wait.
+-- Invariants:
+--   * The queue, together with samples in progress, never exceeds its bound. A put that does not fit is refused, not
+--     dropped.
+-- @include batches
+-- @include clock
+-- @include jobs
+-- @include rollouts
+-- @include samples
+local IDS_KEPT_S = 600
+local rollout_id, put_id, number = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local puts, queued = keys.rollout_puts(rollout_id), redis.call('HGET', keys.rollout(rollout_id), 'queued')
+if not queued then return {-2, 0} end
+if redis.call('ZSCORE', puts, put_id) then return {1, tonumber(queued)} end
+if not jobs.is_runnable(jobs.state(rollout_id)) then return {-1, 0} end
+rollouts.touch(rollout_id)
+batches.give_back_expired(rollout_id)
+local config = rollouts.config(rollout_id)
+queued = tonumber(config.queued)
+local expected = queued + rollouts.in_progress(rollout_id, config) + number
+if expected > tonumber(config.max_queue_size) then return {0, queued} end
+local bundles, now = {}, clock.now()
+for at = 4, #ARGV, 2 do bundles[#bundles + 1] = {ARGV[at], ARGV[at + 1]} end
+samples.put(rollout_id, bundles)
+redis.call('ZADD', puts, clock.stamp(now), put_id)
+redis.call('ZREMRANGEBYSCORE', puts, '-inf', clock.stamp(now - IDS_KEPT_S))
+return {1, queued + number}

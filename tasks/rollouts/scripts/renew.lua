@@ -1,8 +1,15 @@
--- The trainer has announced a version. It may have been taken back already: what counts is which one devices are to hold.
--- ARGV  1 rollout
--- Returns the number of prompts begun.
-local job = ARGV[1]
-touch(job)
-local version = cjson.decode(redis.call('HGET', key_rollout_versions(job), 'target')).number
-if version > tonumber(redis.call('HGET', key_rollout(job), 'version')) then new_version(job, version) end
-return feed(job)
+-- Set the version of a rollout to the one that its trainer announced, and begin prompts. The announcement may have been
+-- rolled back already: the version that devices are to hold counts.
+--
+-- ARGV
+--   1  rollout id
+-- Returns: the number of prompts begun.
+-- @include feeding
+-- @include rollouts
+local rollout_id = ARGV[1]
+rollouts.touch(rollout_id)
+local announced = cjson.decode(redis.call('HGET', keys.rollout_versions(rollout_id), 'target')).number
+if announced > tonumber(redis.call('HGET', keys.rollout(rollout_id), 'version')) then
+  rollouts.set_version(rollout_id, announced)
+end
+return feeding.feed(rollout_id)

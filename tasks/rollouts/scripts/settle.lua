@@ -1,11 +1,25 @@
--- A batch was used, or goes back. Safe to repeat.
--- ARGV  1 rollout  2 batch  3 1: acknowledge, 0: give back
--- Returns nothing when there is no such rollout; else the number of samples (of an acknowledged one 0 when that was done before, -1 when it had gone back already); prompts
--- begun; then stubs of files that nobody needs any more.
-local job, batch = ARGV[1], ARGV[2]
-if redis.call('EXISTS', key_rollout(job)) == 0 then return {} end
-touch(job)
-give_back_lapsed(job)
-local number, files = 0, {}
-if ARGV[3] == '1' then number, files = acknowledge(job, batch) else number = give_back(job, batch) end
-return {number, feed(job), unpack(files)}
+-- Acknowledge a batch that was used, or return its samples to the queue. Idempotent.
+--
+-- ARGV
+--   1  rollout id
+--   2  batch
+--   3  1 to acknowledge, 0 to return
+-- Returns nothing when there is no such rollout; else the number of samples (of an acknowledged batch 0 when that was
+-- done before,
+--   -1 when the batch had gone back to the queue); the number of prompts begun; then stubs of files to delete.
+-- Invariants:
+--   * A batch is acknowledged once, and not after it went back.
+-- @include batches
+-- @include feeding
+-- @include rollouts
+local rollout_id, batch, is_used = ARGV[1], ARGV[2], ARGV[3] == '1'
+if redis.call('EXISTS', keys.rollout(rollout_id)) == 0 then return {} end
+rollouts.touch(rollout_id)
+batches.give_back_expired(rollout_id)
+local number, stubs
+if is_used then
+  number, stubs = batches.acknowledge(rollout_id, batch)
+else
+  number, stubs = batches.give_back(rollout_id, batch), {}
+end
+return {number, feeding.feed(rollout_id), unpack(stubs)}

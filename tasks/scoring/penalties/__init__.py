@@ -1,4 +1,4 @@
-"""The penalties there are, by name. `tasks/scoring/penalty.py` says what one is."""
+"""Registry of the built-in penalties by name. `tasks/scoring/penalty.py` defines the type."""
 
 import difflib
 from typing import Any
@@ -17,9 +17,9 @@ _BY_NAME = {each.name: each for each in BUILT_IN}
 
 
 def find(name: str) -> AnyPenalty:
-    """Raises ValueError with a hint."""
+    """Return the penalty of this name. Raises ValueError that suggests the closest name."""
     if name in _BY_NAME:
         return _BY_NAME[name]
     close = difflib.get_close_matches(name, _BY_NAME, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    raise ValueError(f"there is no penalty {name!r}; {hint}penalties are {', '.join(sorted(_BY_NAME))}")
+    raise ValueError(f"unknown penalty {name!r}; {hint}penalties are {', '.join(sorted(_BY_NAME))}")

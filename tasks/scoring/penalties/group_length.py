@@ -1,4 +1,4 @@
-"""Penalty `group_length`: a response much shorter or longer than its group's median."""
+"""Penalty `group_length`: penalize a response much shorter or longer than its group's median length."""
 
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -6,21 +6,26 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from tasks.scoring.penalty import Height, PenaltyOptions, by_group
+from tasks.scoring.penalty import PenaltyOptions, PenaltySize, by_group
 
 
 class GroupLength(PenaltyOptions):
-    """How far a response's length L lies from M, the median length of the valid responses to the same prompt.
+    """Distance of a response's length L from M, the median length of the valid responses to the same prompt.
 
     With p for `peak_ratio` and o for `outer_ratio`: 0 for (1-p)M <= L <= (1+p)M; from there it rises linearly to
-    `max_penalty` at (1-o)M and at (1+o)M, and stays there beyond. 0 when M = 0. A response that failed leaves the
-    median alone, and gets its own penalty all the same.
+    `max_penalty` at (1-o)M and at (1+o)M, and stays constant beyond. 0 when M = 0. A failed response does not count
+    in the median, but still gets its own penalty.
     """
 
-    max_penalty: Height = Field(1.0, description="The penalty at the outer border and beyond.")
-    peak_ratio: float = Field(0.3, ge=0, description="How far from the median, as a share of it, costs nothing.")
+    max_penalty: PenaltySize = Field(1.0, description="The penalty at the outer border and beyond.")
+    peak_ratio: float = Field(
+        0.3, ge=0, description="Distance from the median, as a share of it, up to which the penalty is 0."
+    )
     outer_ratio: float = Field(
-        0.5, gt=0, description="How far from the median, as a share of it, costs `max_penalty`; above `peak_ratio`."
+        0.5,
+        gt=0,
+        description="Distance from the median, as a share of it, from which the penalty is `max_penalty`; must be "
+        "above `peak_ratio`.",
     )
 
     @model_validator(mode="after")
@@ -37,14 +42,14 @@ def group_length(lengths: Sequence[int], options: GroupLength) -> Callable[[int]
 
 
 def median_of(lengths: Sequence[int]) -> float:
-    """The mean of the middle two where their number is even; 0 when there are none."""
+    """Return the median; for an even number of lengths the mean of the middle two, and 0 without lengths."""
     return float(median(lengths)) if lengths else 0.0
 
 
 def penalty_of(length: int, middle: float, options: GroupLength) -> float:
     if not middle:
         return 0.0
-    # A quotient is rounded as a decimal number is read, so a length on a border is on it here too, not a little beside.
+    # A quotient is rounded like a parsed decimal number, so that a length exactly on a border compares equal to it.
     away = abs(length - middle) / middle
     risen = (away - options.peak_ratio) / (options.outer_ratio - options.peak_ratio)
     return options.max_penalty * min(max(risen, 0.0), 1.0)

@@ -1,21 +1,22 @@
-"""Penalty `overlong_buffer`: a response that reaches into the buffer before its length limit, as verl computes it."""
+"""Penalty `overlong_buffer`: penalize a response that reaches into the buffer before its length limit, as in verl."""
 
 from typing import Self
 
 from pydantic import Field, model_validator
 
-from tasks.scoring.penalty import Height, PenaltyOptions, Tokens, by_length
+from tasks.scoring.penalty import PenaltyOptions, PenaltySize, Tokens, by_length
 
 
 class OverlongBuffer(PenaltyOptions):
-    """How far a response reaches into the last `buffer_length` tokens before `max_length`: verl's `overlong_buffer`.
+    """Share of the last `buffer_length` tokens before `max_length` that a response uses: verl's `overlong_buffer`.
 
-    0 up to `max_length` - `buffer_length`; from there it rises linearly, to `factor` at `max_length` and on beyond it.
+    0 up to `max_length` - `buffer_length`; from there it rises linearly, to `factor` at `max_length`, and continues to
+    rise beyond it.
     """
 
     max_length: Tokens = Field(description="The length limit of responses, in tokens.")
-    buffer_length: Tokens = Field(description="How many tokens before the limit the penalty begins.")
-    factor: Height = Field(1.0, description="The penalty at `max_length`.")
+    buffer_length: Tokens = Field(description="Number of tokens before the limit at which the penalty begins.")
+    factor: PenaltySize = Field(1.0, description="The penalty at `max_length`.")
 
     @model_validator(mode="after")
     def _lies_before_the_limit(self) -> Self:

@@ -1,4 +1,4 @@
-"""Penalty `soft_overlong`: a response that comes near its length limit, as in the DAPO paper."""
+"""Penalty `soft_overlong`: penalize a response close to its length limit, as in the DAPO paper."""
 
 from typing import Self
 
@@ -8,14 +8,14 @@ from tasks.scoring.penalty import PenaltyOptions, Tokens, by_length
 
 
 class SoftOverlong(PenaltyOptions):
-    """How far a response reaches into the last `cache_length` tokens before `max_length`, up to 1: DAPO's soft overlong
+    """Share of the last `cache_length` tokens before `max_length` that a response uses, up to 1: DAPO's soft overlong
     punishment.
 
-    0 up to `max_length` - `cache_length`; from there it rises linearly to 1 at `max_length`, and stays there beyond.
+    0 up to `max_length` - `cache_length`; from there it rises linearly to 1 at `max_length`, and stays 1 beyond.
     """
 
     max_length: Tokens = Field(description="The length limit of responses, in tokens.")
-    cache_length: Tokens = Field(description="How many tokens before the limit the penalty begins.")
+    cache_length: Tokens = Field(description="Number of tokens before the limit at which the penalty begins.")
 
     @model_validator(mode="after")
     def _lies_before_the_limit(self) -> Self:

@@ -1,1 +1,1 @@
-"""The scorers that come with Assay: small pure functions, each with a model of its options."""
+"""The built-in rule scorers: small pure functions, each with a pydantic model of its options."""

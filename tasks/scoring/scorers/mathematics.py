@@ -1,4 +1,4 @@
-"""`math_equal`: whether two mathematical answers mean the same, by the package math-verify.
+"""`math_equal`: mathematical equality of two answers, computed by the package math-verify.
 
 Runs isolated: its own timeout is a Python signal handler, which cannot interrupt the arithmetic of `9^{9^{9^9}}`.
 """
@@ -11,10 +11,10 @@ from pydantic import Field
 
 from tasks.errors import CannotJudge
 from tasks.scoring.latex import last_boxed
-from tasks.scoring.numerals import with_plain_digits
+from tasks.scoring.numerals import normalize_digits
 from tasks.scoring.scorer import LimitedOptions, Sample, scorer
 
-#: Part of the cache key, since another release may judge otherwise. A test holds it to what is installed.
+#: Part of the cache key, as another release may score differently. A test checks it against the installed version.
 VERSION = "1, math-verify 0.9.0"
 #: Characters from the end of a response without a box that are searched for an answer.
 TAIL = 4000
@@ -26,8 +26,8 @@ _PROSE = re.compile(_DELIMITED.pattern + r"|(?<![\\A-Za-z])(?!(?:sin|cos|tan|log
 class MathEqual(LimitedOptions):
     r"""1 when the answer is mathematically equal to a reference: numbers, expressions, sets, intervals, matrices.
 
-    A complete `\boxed{}` is read, or else the last LaTeX or plain expression of the last 4,000 characters. `75%` equals
-    75 and 0.75, and `x = 5` equals `5`.
+    The answer is a complete `\boxed{}`, or else the last LaTeX or plain expression of the last 4,000 characters. `75%`
+    equals 75 and 0.75, and `x = 5` equals `5`.
     """
 
     digits: int = Field(6, ge=0, le=15, description="Decimal places to which numbers are compared.")
@@ -38,7 +38,7 @@ class MathEqual(LimitedOptions):
 
 @scorer("math_equal", MathEqual, isolated=True, cacheable=True, version=VERSION, cost_s=0.005)
 def math_equal(sample: Sample, options: MathEqual) -> float:
-    from math_verify import verify  # brings in sympy: only where it runs
+    from math_verify import verify  # imports sympy: load it only in the child process
 
     wanted = [_reference(text) for text in sample.needed_references]
     said = _answer(sample.text)
@@ -54,25 +54,27 @@ def math_equal(sample: Sample, options: MathEqual) -> float:
 
 def _answer(text: str) -> list[Any]:
     boxed = last_boxed(text)
-    if boxed is None:  # math-verify looks for numbers between spaces, which Chinese does without
-        text = _CHINESE.sub(" ", with_plain_digits(text[-TAIL:]))
+    if boxed is None:  # math-verify searches numbers between spaces, but Chinese has no spaces between words
+        text = _CHINESE.sub(" ", normalize_digits(text[-TAIL:]))
     if boxed is None and not _PROSE.search(text):
-        boxed = text.strip().removesuffix(".")  # a bare formula: of `x+1` in prose only the 1 would be found
+        boxed = text.strip().removesuffix(".")  # a bare formula: parsed as prose, `x+1` would yield only the 1
     return _parsed(text if boxed is None else f"\\boxed{{{boxed[:TAIL]}}}")
 
 
 def _reference(text: str) -> list[Any]:
-    """A reference on one line is taken whole; one of several lines, such as a worked solution, ends with the answer."""
+    """Parse a reference: a single line is the answer; several lines, such as a worked solution, end with the answer."""
     is_whole = not _DELIMITED.search(text)
     parsed = _parsed(f"\\boxed{{{text.strip()}}}" if is_whole else text)
     if not parsed:
-        raise CannotJudge("reference_unusable", f"The reference {text[:80]!r} cannot be read as mathematics.")
+        raise CannotJudge(
+            "reference_unusable", f"The reference {text[:80]!r} cannot be parsed as mathematics: write plain or LaTeX."
+        )
     return parsed
 
 
 def _parsed(text: str) -> list[Any]:
     from math_verify import parse
 
-    for name in ("math_verify.parser", "math_verify.grader"):  # they warn that we see to the time limit
+    for name in ("math_verify.parser", "math_verify.grader"):  # they warn that their own timeout is disabled
         logging.getLogger(name).setLevel(logging.ERROR)
     return list(parse(text, parsing_timeout=None))

@@ -1,4 +1,4 @@
-"""`numeric_match`: the last number decides. Sets, intervals and expressions are for `math_equal`."""
+"""`numeric_match`: compare the last number of a response with the reference. For sets and formulas see `math_equal`."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -15,18 +15,22 @@ from tasks.scoring.scorer import Options, Sample, scorer
 class NumericMatch(Options):
     r"""1 when the last number of the response equals the last number of a reference.
 
-    A complete `\boxed{}` comes before what stands around it. Thousands separators, fractions and mixed numbers (`3/4`,
-    `\frac{3}{4}`, `1 1/2`), scientific notation, percent and currency signs, full-width and other scripts' digits and
-    any minus sign are understood; units are passed over, and `5 million` is as good as `5` and as `5,000,000`. `1,2,3`
-    is three numbers, `1,234` is one.
+    A complete `\boxed{}` takes precedence over the text around it. The parser understands thousands separators,
+    fractions and mixed numbers (`3/4`, `\frac{3}{4}`, `1 1/2`), scientific notation, percent and currency signs, the
+    digits of other scripts, full-width digits, and any minus sign. Units are ignored, and `5 million` equals both `5`
+    and `5,000,000`. `1,2,3` is three numbers, `1,234` is a single number.
     """
 
-    tolerance: float = Field(1e-6, ge=0, description="How far the numbers may lie apart.")
-    relative_tolerance: float = Field(0.0, ge=0, description="The same as a share of the reference; the larger counts.")
-    percent: Literal["as_number", "as_share", "either"] = Field(
-        "as_number", description="What `75%` is: 75, or 0.75, or whichever fits."
+    tolerance: float = Field(1e-6, ge=0, description="Maximum absolute difference of the numbers.")
+    relative_tolerance: float = Field(
+        0.0, ge=0, description="Maximum difference as a share of the reference; the larger tolerance applies."
     )
-    decimal_comma: bool = Field(False, description="Whether `1.234,5` is meant, in response and reference.")
+    percent: Literal["as_number", "as_share", "either"] = Field(
+        "as_number", description="Value of `75%`: 75, or 0.75, or either of them."
+    )
+    decimal_comma: bool = Field(
+        False, description="Whether response and reference use a decimal comma, as in `1.234,5`."
+    )
 
 
 @scorer("numeric_match", NumericMatch)
@@ -43,12 +47,12 @@ def _reference(text: str, options: NumericMatch) -> Numeral:
     boxed = last_boxed(text)
     number = last_numeral(text if boxed is None else _joined_sign(boxed), options.decimal_comma)
     if number is None:
-        raise CannotJudge("reference_unusable", f"The reference {text[:80]!r} holds no number.")
+        raise CannotJudge("reference_unusable", f"The reference {text[:80]!r} contains no number: correct it.")
     return number
 
 
 def _joined_sign(boxed: str) -> str:
-    """In a box `- 5` is a number; in running text it is an item of a list."""
+    """Join a minus sign with its number: in a box `- 5` is a number, in running text it is an item of a list."""
     boxed = boxed.strip()
     return boxed[0] + boxed[1:].lstrip() if boxed[:1] in ("-", "−") else boxed
 

@@ -1,4 +1,4 @@
-"""`regex`: a pattern of the client's. The `regex` package runs it, because it can stop a match that does not end."""
+"""`regex`: match a client's pattern. Uses the `regex` package, which can stop a match at a timeout."""
 
 import re
 from typing import Literal, Self
@@ -9,27 +9,29 @@ from pydantic import Field, field_validator, model_validator
 from tasks.errors import CannotJudge
 from tasks.scoring.scorer import Sample, WholeOptions, scorer
 
-#: Parts of a pattern with its repeats written out. `(?:x{9999}){9999}` takes all memory, where the job is submitted.
+#: Maximum size of a pattern with its repeats expanded: `(?:x{9999}){9999}` would exhaust the memory of the web process.
 MOST_EXPANDED = 100_000
 _REPEAT = re.compile(r"(?P<of>.?)\{(?P<least>[0-9]{1,18})(?:,(?P<most>[0-9]{1,18}))?\}", re.DOTALL)
 _VERBOSE = re.compile(r"\(\?[a-zA-Z0-9-]*x")
 
 
 class Regex(WholeOptions):
-    """1 when the pattern matches; or, with `group`, when what the last match's group holds equals a reference.
+    """1 when the pattern matches; or, with `group`, when the group of the last match equals a reference.
 
-    Patterns are those of the Python package `regex`. A match that takes too long fails the item as `regex_timeout`.
+    The syntax is that of the Python package `regex`. A match that takes too long fails the item as `regex_timeout`.
     """
 
     pattern: str = Field(min_length=1, max_length=2000, description="The pattern.")
-    match: Literal["search", "start", "full"] = Field("search", description="Anywhere, from the start, or all of it.")
+    match: Literal["search", "start", "full"] = Field(
+        "search", description="Where the pattern must match: anywhere, at the start, or the full text."
+    )
     group: int | str | None = Field(
         None, description="Number or name of the group that is compared with the reference."
     )
     ignore_case: bool = Field(False, description="Flag `i`.")
     multiline: bool = Field(False, description="Flag `m`: `^` and `$` match at lines.")
     dot_all: bool = Field(False, description="Flag `s`: `.` matches a line break.")
-    timeout_s: float = Field(1.0, gt=0, le=10, description="Seconds a match may take.")
+    timeout_s: float = Field(1.0, gt=0, le=10, description="Timeout of a match, in seconds.")
 
     @field_validator("pattern")
     @classmethod
@@ -41,9 +43,9 @@ class Regex(WholeOptions):
     def _has_group(self) -> Self:
         compiled = self.compiled
         if isinstance(self.group, int) and not 0 <= self.group <= compiled.groups:
-            raise ValueError(f"`group` {self.group} is not in the pattern, which has {compiled.groups}")
+            raise ValueError(f"`group` {self.group} is not in the pattern, which has {compiled.groups} groups")
         if isinstance(self.group, str) and self.group not in compiled.groupindex:
-            raise ValueError(f"`group` {self.group!r} is not in the pattern")
+            raise ValueError(f"`group` {self.group!r} is not in the pattern: name one with (?P<name>...)")
         return self
 
     @property
@@ -53,11 +55,11 @@ class Regex(WholeOptions):
 
     @property
     def compiled(self) -> "regex.Pattern[str]":
-        return compile_pattern(self.pattern, self._flags)  # the package remembers what it compiled
+        return compile_pattern(self.pattern, self._flags)  # the package caches compiled patterns
 
 
-def _expanded(pattern: str) -> int:
-    """What the pattern's size is at most when exact repeats are written out, as the package does."""
+def _expanded_size(pattern: str) -> int:
+    """Return an upper bound of the pattern's size after the package expands its exact repeats."""
     groups, atoms = 1, len(pattern)
     for repeat in _REPEAT.finditer(pattern):
         least, most = int(repeat["least"]), int(repeat["most"] or repeat["least"])
@@ -69,11 +71,11 @@ def _expanded(pattern: str) -> int:
 
 
 def compile_pattern(pattern: str, flags: int = 0) -> "regex.Pattern[str]":
-    """Raises ValueError, with the place, for a pattern that is none."""
+    """Compile a pattern. Raises ValueError, with the position of the error, for an invalid pattern."""
     if _VERBOSE.search(pattern):
-        raise ValueError("has the flag `x`, which is not supported")
-    if _expanded(pattern) > MOST_EXPANDED:
-        raise ValueError("repeats too much: `{n}` inside `{n}` is written out when it is compiled")
+        raise ValueError("has the flag `x`, which is not supported: remove it")
+    if _expanded_size(pattern) > MOST_EXPANDED:
+        raise ValueError("repeats too much: nested `{n}` repeats are expanded when the pattern is compiled")
     try:
         return regex.compile(pattern, flags)
     except regex.error as error:
@@ -92,7 +94,7 @@ def regex_(sample: Sample, options: Regex) -> float:
         last = _last(pattern, sample.text, options)
     except TimeoutError:
         raise CannotJudge(
-            "regex_timeout", f"The pattern did not come to an end within {options.timeout_s} s."
+            "regex_timeout", f"The match timed out after {options.timeout_s} s: simplify the pattern."
         ) from None
     said = (last[options.group] or "").strip() if last else None
     return float(said in [reference.strip() for reference in sample.needed_references])
@@ -103,6 +105,6 @@ def _last(pattern: "regex.Pattern[str]", text: str, options: Regex) -> "regex.Ma
         method = pattern.match if options.match == "start" else pattern.fullmatch
         return method(text, timeout=options.timeout_s)
     last = None
-    for last in pattern.finditer(text, timeout=options.timeout_s):  # noqa: B007  # the last one is what is wanted
+    for last in pattern.finditer(text, timeout=options.timeout_s):  # noqa: B007  # keeps the last match
         pass
     return last

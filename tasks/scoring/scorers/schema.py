@@ -1,6 +1,6 @@
-"""`json_schema`: whether a response is JSON of a given shape.
+"""`json_schema`: validate that a response is JSON and matches a JSON schema.
 
-Runs isolated: a client's schema may hold patterns for Python's own `re`, and references that branch without end.
+Runs isolated: a client's schema may contain patterns for Python's `re`, and references that recurse without end.
 """
 
 import json
@@ -17,7 +17,7 @@ from referencing.exceptions import Unresolvable
 from tasks.errors import CannotJudge
 from tasks.scoring.scorer import LimitedOptions, Sample, scorer
 
-#: Characters of a schema: checking one takes more than linear time.
+#: Maximum characters of a schema: its check takes more than linear time.
 MOST_SCHEMA = 100_000
 _PATTERNS = FormatChecker(["regex"])
 _FENCE = re.compile(r"^[ \t]*```[a-zA-Z0-9]*[ \t]*$", re.MULTILINE)
@@ -26,27 +26,28 @@ _FENCE = re.compile(r"^[ \t]*```[a-zA-Z0-9]*[ \t]*$", re.MULTILINE)
 class JsonSchema(LimitedOptions):
     """1 when the response is JSON that the schema allows; 0 when it is not JSON, or not allowed.
 
-    Drafts 3 to 2020-12, by the schema's `$schema`; `format` is not checked, and nothing is fetched.
+    Supports drafts 3 to 2020-12, selected by the schema's `$schema`; ignores `format`, and fetches no remote schemas.
     """
 
     schema_: dict[str, JsonValue] | bool = Field(alias="schema", description="The schema.")
     find: Literal["whole", "fenced"] = Field(
         "fenced",
-        description="`fenced`: what the last Markdown code fence holds, or all of the text without one; `whole`: all.",
+        description="Text to parse: `fenced`, the last Markdown code block, or the whole text without a code block; "
+        "`whole`, always the whole text.",
     )
 
     @field_validator("schema_")
     @classmethod
     def _is_schema(cls, value: Any) -> Any:
         if len(json.dumps(value)) > MOST_SCHEMA:
-            raise ValueError(f"is longer than {MOST_SCHEMA:,} characters")
+            raise ValueError(f"is longer than {MOST_SCHEMA:,} characters: shorten it")
         try:
             validator_for(value, default=Draft202012Validator).check_schema(value, _PATTERNS)  # type: ignore[call-arg]  # the stubs lack it
         except SchemaError as error:
             path = "".join(f"[{part!r}]" for part in error.absolute_path)
             raise ValueError(f"is not a JSON schema: {error.message[:300]}{f' at {path}' if path else ''}") from error
         except (RecursionError, OverflowError) as error:
-            raise ValueError("is too deeply nested, or holds a pattern that repeats too much") from error
+            raise ValueError("is too deeply nested, or contains a pattern that repeats too much") from error
         return value
 
 
@@ -56,16 +57,16 @@ def json_schema(sample: Sample, options: JsonSchema) -> float:
         value = json.loads(_found(sample.text, options), parse_constant=_refuse)
     except (ValueError, RecursionError):
         return 0.0
-    # The registry knows the drafts' own schemas and nothing else: a client's schema must not make us fetch a URL.
+    # The registry contains only the schemas of the drafts: a client's schema must not trigger a fetch of a URL.
     validator = validator_for(options.schema_, default=Draft202012Validator)(options.schema_, registry=REGISTRY)
     try:
         return float(validator.is_valid(value))
     except Unresolvable as error:
-        raise CannotJudge("schema_unusable", f"The schema refers to what it does not hold: {error}") from error
+        raise CannotJudge("schema_unusable", f"The schema has a reference that does not resolve: {error}") from error
     except RecursionError:
-        raise CannotJudge("schema_unusable", "The schema refers to itself without end.") from None
+        raise CannotJudge("schema_unusable", "The schema refers to itself without end: remove the cycle.") from None
     except re.error as error:
-        raise CannotJudge("schema_unusable", f"The schema holds a pattern that is none: {error}") from error
+        raise CannotJudge("schema_unusable", f"The schema contains an invalid pattern: {error}") from error
 
 
 def _found(text: str, options: JsonSchema) -> str:

@@ -1,4 +1,4 @@
-"""Scorers that look at a response's shape, not at what it says: `length`, `repetition`, `format`."""
+"""Scorers of a response's form rather than its content: `length`, `repetition`, `format`."""
 
 from typing import Annotated, Literal, Self
 
@@ -8,17 +8,19 @@ from tasks.scoring.scorer import Sample, WholeOptions, scorer
 
 
 class Length(WholeOptions):
-    """1 when the response is neither too short nor too long; less the further it lies outside, 0 at `margin`."""
+    """1 when the response's length is within the bounds; outside, it falls linearly to 0 at a distance of `margin`."""
 
-    unit: Literal["chars", "words", "lines"] = Field("chars", description="What is counted; words lie between spaces.")
-    least: int | None = Field(None, ge=0, description="The shortest length that is right.")
-    most: int | None = Field(None, ge=0, description="The longest length that is right.")
-    margin: int = Field(0, ge=0, description="How far outside the score has fallen to 0.")
+    unit: Literal["chars", "words", "lines"] = Field(
+        "chars", description="Unit of length; words are separated by white space."
+    )
+    least: int | None = Field(None, ge=0, description="Minimum length with score 1.")
+    most: int | None = Field(None, ge=0, description="Maximum length with score 1.")
+    margin: int = Field(0, ge=0, description="Distance from the bounds at which the score reaches 0.")
 
     @model_validator(mode="after")
     def _has_bounds(self) -> Self:
         if self.least is None and self.most is None:
-            raise ValueError("give `least`, `most`, or both")
+            raise ValueError("has no bounds: set `least`, `most`, or both")
         if self.least is not None and self.most is not None and self.least > self.most:
             raise ValueError("`least` must not be greater than `most`")
         return self
@@ -34,11 +36,11 @@ def length(sample: Sample, options: Length) -> float:
 
 
 class Repetition(WholeOptions):
-    """The share of different n-grams among all: 1 when nothing repeats, near 0 for a text that loops."""
+    """The share of distinct n-grams: 1 when nothing repeats, near 0 for a text that loops."""
 
-    unit: Literal["words", "chars"] = Field("words", description="What an n-gram is made of; `chars` for Chinese.")
-    n: int = Field(4, ge=1, le=50, description="How many make an n-gram. A text with fewer scores 1.")
-    allowed: float = Field(0.0, ge=0, lt=1, description="The share of repeated n-grams up to which the score is 1.")
+    unit: Literal["words", "chars"] = Field("words", description="Unit of an n-gram; use `chars` for Chinese.")
+    n: int = Field(4, ge=1, le=50, description="Units per n-gram. A text with fewer units scores 1.")
+    allowed: float = Field(0.0, ge=0, lt=1, description="Share of repeated n-grams up to which the score is 1.")
 
 
 @scorer("repetition", Repetition)
@@ -57,13 +59,13 @@ def _units(text: str, unit: str) -> list[str]:
 
 
 class Format(WholeOptions):
-    """1 when the response has these tags, each once, in this order, closed, with something inside; otherwise 0."""
+    """1 when the response has each tag exactly once, in the given order, closed and not empty; otherwise 0."""
 
     tags: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,30}$")], ...] = Field(
-        ("think", "answer"), min_length=1, max_length=20, description="The names of the tags."
+        ("think", "answer"), min_length=1, max_length=20, description="Names of the tags, in order."
     )
-    text_outside: bool = Field(False, description="Whether there may be text before, between and after them.")
-    empty: bool = Field(False, description="Whether a tag may hold nothing.")
+    text_outside: bool = Field(False, description="Whether text before, between and after the tags is allowed.")
+    empty: bool = Field(False, description="Whether a tag may be empty.")
     opened_by_prompt: bool = Field(
         False, description="Whether the prompt ends with the first opening tag, so that the response lacks it."
     )
@@ -71,7 +73,7 @@ class Format(WholeOptions):
     @model_validator(mode="after")
     def _are_different(self) -> Self:
         if len(set(self.tags)) < len(self.tags):
-            raise ValueError("`tags` must be different ones")
+            raise ValueError("`tags` must be distinct")
         return self
 
 

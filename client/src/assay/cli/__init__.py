@@ -1,1 +1,1 @@
-"""The `assay` command."""
+"""The command line of the client: `assay`."""

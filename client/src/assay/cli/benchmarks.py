@@ -1,4 +1,4 @@
-"""The commands on benchmarks: what can be run, and running one: its progress, then its report as a folder."""
+"""The commands on benchmarks: list them, or run a benchmark, show its progress and save its report to a folder."""
 
 from __future__ import annotations
 
@@ -10,54 +10,54 @@ from typing import Any
 from assay.cli import exits
 from assay.cli.session import Session
 
-#: Seconds between two looks at a run.
-LOOK_S = 1.0
+#: Seconds between two polls of a run.
+POLL_S = 1.0
 ENDED = ("done", "failed", "cancelled", "skipped")
 
 
 def listing(session: Session) -> int:
-    told = session.client.benchmarks()
+    overview = session.client.benchmarks()
     if session.screen.as_json:
-        session.screen.json(told)
+        session.screen.json(overview)
         return exits.OK
     rows = []
-    for each in told["benchmarks"]:
+    for each in overview["benchmarks"]:
         last = each.get("last_run") or {}
-        rows.append((each["name"], each.get("schedule") or "", last.get("state", ""), _when(last), each["description"]))
-    session.screen.table(("benchmark", "schedule", "last run", "when", "what"), rows)
-    for worse in told["regressions"]:
-        found = f"{worse['value']:.4g} {worse['unit']}, usually {worse['usual']:.4g}"
-        session.screen.line(session.screen.paint(f"regression: {worse['figure']} is {found}", "red"))
+        state, schedule = last.get("state", ""), each.get("schedule") or ""
+        rows.append((each["name"], schedule, state, _created_at(last), each["description"]))
+    session.screen.table(("benchmark", "schedule", "last run", "time", "description"), rows)
+    for regression in overview["regressions"]:
+        change = f"{regression['value']:.4g} {regression['unit']}, usually {regression['usual']:.4g}"
+        session.screen.line(session.screen.paint(f"regression: {regression['figure']} is {change}", "red"))
     return exits.OK
 
 
 def run(session: Session) -> int:
     args, client = session.args, session.client
     given = {"repetitions": args.repetitions, "size": args.size, "profile": args.profile, "model": args.model}
-    found = client.run_benchmark(args.name, **{name: value for name, value in given.items() if value})
-    session.job_id = str(found.get("job_id") or "")
+    state = client.run_benchmark(args.name, **{name: value for name, value in given.items() if value})
+    session.job_id = str(state.get("job_id") or "")
     shown = ""
-    while found["state"] not in ENDED:
-        told = f"{args.name}: {found['done']} of {found['total']} measured"
-        shown = _tell(told, shown)
-        time.sleep(LOOK_S)
-        found = client.benchmark_run(found["id"])
+    while state["state"] not in ENDED:
+        shown = _show_progress(f"{args.name}: {state['done']} of {state['total']} measured", shown)
+        time.sleep(POLL_S)
+        state = client.benchmark_run(state["id"])
     if shown and sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
     if session.screen.as_json:
-        session.screen.json(found)
-    return _ending(session, found)
+        session.screen.json(state)
+    return _show_report(session, state)
 
 
-def _tell(told: str, shown: str) -> str:
-    """On a terminal in one line, else a line whenever something was measured."""
-    if told != shown:
+def _show_progress(text: str, shown: str) -> str:
+    """Print the progress if it has changed: on a terminal in place of the last line, otherwise as a new line."""
+    if text != shown:
         start, end = ("\r\x1b[K", "") if sys.stderr.isatty() else ("", "\n")
-        print(f"{start}{told}", end=end, file=sys.stderr, flush=True)
-    return told
+        print(f"{start}{text}", end=end, file=sys.stderr, flush=True)
+    return text
 
 
-def _ending(session: Session, run: dict[str, Any]) -> int:
+def _show_report(session: Session, run: dict[str, Any]) -> int:
     screen = session.screen
     if run["files"]:
         folder = _save(session, run)
@@ -71,9 +71,9 @@ def _ending(session: Session, run: dict[str, Any]) -> int:
 
 
 def _save(session: Session, run: dict[str, Any]) -> str:
-    """The report's files, in a folder named by when the run began."""
-    began = time.strftime("%Y%m%d_%H%M%S", time.localtime(run["started_at"] or run["created_at"]))
-    folder = session.args.output or f"benchmark_results_{began}"
+    """Save the report's files to a folder, by default named after the start time of the run."""
+    started = time.strftime("%Y%m%d_%H%M%S", time.localtime(run["started_at"] or run["created_at"]))
+    folder = session.args.output or f"benchmark_results_{started}"
     os.makedirs(folder, exist_ok=True)
     for name in run["files"]:
         with open(os.path.join(folder, os.path.basename(name)), "wb") as file:
@@ -81,5 +81,5 @@ def _save(session: Session, run: dict[str, Any]) -> str:
     return folder
 
 
-def _when(run: dict[str, Any]) -> str:
+def _created_at(run: dict[str, Any]) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(run["created_at"])) if run else ""

@@ -1,12 +1,12 @@
-"""What the exit code of `assay` means. docs/client.md has this table."""
+"""Exit codes of `assay`. docs/client.md has this table."""
 
 from __future__ import annotations
 
 OK = 0
-FAILED = 1  # the job or some of its items failed, or doctor found something broken
-USAGE = 2  # argparse's own
+FAILED = 1  # the job or some of its items failed, or a check of `assay doctor` failed
+USAGE = 2  # the exit code of argparse
 CONNECTION = 3
-REFUSED = 4  # the server answered with an error
-TIME_IS_UP = 5
+REFUSED = 4  # the server responded with an error
+TIMED_OUT = 5
 BROKEN_PIPE = 141
 INTERRUPTED = 130

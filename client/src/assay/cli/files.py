@@ -1,4 +1,4 @@
-"""Items from a file or stdin, and rows into a file that is whole or not there."""
+"""Reads items from a file or stdin, and writes rows to a file atomically: the file is complete or does not exist."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Source = Union[str, Iterator[Any]]
 
 
 def items(path: str) -> Source:
-    """What `Assay.submit` takes: the path itself, or the lines of stdin for `-`. Raises OSError."""
+    """Return the items for `Assay.submit`: the path itself, or the lines of stdin for `-`. Raise OSError."""
     if path == "-":
         return _standard_input()
-    with open(path, "rb"):  # says now what is wrong with it
+    with open(path, "rb"):  # an unreadable file fails now, before a connection is made
         return path
 
 
@@ -35,33 +35,34 @@ def encode(row: Row) -> bytes:
     return json.dumps(row.raw, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def save(job: Job, path: str, see: Callable[[Row], None]) -> None:
-    """Write all rows of an ended job beside `path`, then rename.
+def save(job: Job, path: str, on_row: Callable[[Row], None]) -> None:
+    """Write every row of an ended job to a temporary file beside `path`, then rename it to `path` atomically.
 
-    Started again after a break, it goes on behind the last row it has; `see` is told of all of them. A device or a pipe
-    is written to as it is: renamed over, /dev/null would be a file from then on, for everybody.
+    Run again after an interruption, it resumes behind the last saved row; `on_row` is called with every row, also with
+    the saved rows. A device or a pipe is written to directly: a rename would replace /dev/null by a regular file for
+    the whole machine.
     """
     if os.path.exists(path) and not os.path.isfile(path):
         with open(path, "wb") as device:
             for row in job.results():
                 device.write(encode(row))
-                see(row)
+                on_row(row)
         return
-    path = os.path.realpath(path)  # a link stays one
-    # The epoch is in the name because a retry gives some items another outcome.
+    path = os.path.realpath(path)  # write to the target of a link, so that the link stays
+    # The epoch is part of the name because a retry gives some items a different outcome.
     part = f"{path}.{job.id}.{job.view.epoch}.part"
     with open(part, "a+b") as file:
-        start = _resume(file, see)
+        start = _resume(file, on_row)
         for row in job.results(start):
             file.write(encode(row))
-            see(row)
+            on_row(row)
         file.flush()
         os.fsync(file.fileno())
     os.replace(part, path)
 
 
-def _resume(file: IO[bytes], see: Callable[[Row], None]) -> int:
-    """The index to go on at; half a line at the end is cut off."""
+def _resume(file: IO[bytes], on_row: Callable[[Row], None]) -> int:
+    """Return the index of the next row to write; truncate an incomplete last line."""
     file.seek(0)
     start = good = 0
     for line in file:
@@ -71,7 +72,7 @@ def _resume(file: IO[bytes], see: Callable[[Row], None]) -> int:
             row = None
         if row is None:
             break
-        see(row)
+        on_row(row)
         start, good = row.index + 1, good + len(line)
     file.truncate(good)
     file.seek(0, os.SEEK_END)

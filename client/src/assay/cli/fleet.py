@@ -1,4 +1,4 @@
-"""The commands on queues, devices, workers and policy servers: what the server tells, as a table or as it is."""
+"""The commands on queues, devices, workers and policy servers: print the server's lists as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def policies(session: Session) -> int:
 
 
 def memory(row: dict[str, Any]) -> str:
-    """Used and total memory of a device, if the server tells."""
+    """Format used and total memory of a device; empty if the server does not report it."""
     used, total = row.get("memory_used_mb"), row.get("memory_total_mb")
     return f"{used:g}/{total:g} MB" if used is not None and total else ""
 

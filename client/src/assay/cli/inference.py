@@ -1,4 +1,7 @@
-"""`assay infer`, `assay contexts` and `assay pipeline`: files in, files out. Each returns its exit code."""
+"""The commands `assay infer`, `assay contexts` and `assay pipeline`: read and write files. Each returns its exit code.
+
+The `check_*` functions validate flags, environment variables and files before any work starts.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +12,25 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from assay.cli import exits, inference_run
 from assay.cli import inference_flags as flags
-from assay.cli.inference_flags import Fleet
+from assay.cli.inference_flags import WorkerPlan
 from assay.cli.session import CHECK_ONLY, Session
 from assay.errors import ConnectionFailed
-from assay.inference import division, retrieval, rows
+from assay.inference import retrieval, rows, shards
 from assay.inference.documents import Documents, Embed
 
 
 def check_infer(session: Session) -> None:
-    """What can be wrong with flags, variables and files: said before any work. So do the other two."""
+    """Validate the command line of `assay infer`. Raise ValueError with the cause."""
     args = session.args
     _check_run(session, "contexts_file")
     flags.require_readable(args.contexts_file)
     for flag in ("resume_from_existing", "skip_inference"):
         if getattr(args, flag):
-            flags.require_here(args.contexts_file, flag)
+            flags.require_local(args.contexts_file, flag)
 
 
 def check_contexts(session: Session) -> None:
+    """Validate the command line of `assay contexts`. Raise ValueError with the cause."""
     args = session.args
     flags.require(args, "queries_file", "documents_file", "output_file")
     flags.require_writable(args.output_file, args.queries_file, args.documents_file)
@@ -34,6 +38,7 @@ def check_contexts(session: Session) -> None:
 
 
 def check_pipeline(session: Session) -> None:
+    """Validate the command line of `assay pipeline`. Raise ValueError with the cause."""
     args = session.args
     _check_run(session, "queries_file", "documents_file")
     if args.output_file:
@@ -45,15 +50,15 @@ def infer(session: Session) -> int:
     args = session.args
     if args.skip_inference:
         return _show_division(session, rows.count(args.contexts_file))
-    return inference_run.run(session, args.contexts_file, Fleet.of(args, os.environ))
+    return inference_run.run(session, args.contexts_file, WorkerPlan.of(args, os.environ))
 
 
 def contexts(session: Session) -> int:
     path = session.args.output_file
-    found = _make_contexts(session, path)
+    counts = _make_contexts(session, path)
     if session.screen.as_json:
-        session.screen.json({"output_file": path, "rows": sum(found.values()), **found})
-    return exits.FAILED if found["failed"] else exits.OK
+        session.screen.json({"output_file": path, "rows": sum(counts.values()), **counts})
+    return exits.FAILED if counts["failed"] else exits.OK
 
 
 def pipeline(session: Session) -> int:
@@ -62,19 +67,19 @@ def pipeline(session: Session) -> int:
         return _show_division(session, rows.count(args.queries_file))
     path = _contexts_path(session)
     _make_contexts(session, path)
-    return inference_run.run(session, path, Fleet.of(args, os.environ))
+    return inference_run.run(session, path, WorkerPlan.of(args, os.environ))
 
 
 def _check_run(session: Session, *needed: str) -> None:
     args = session.args
-    Fleet.of(args, os.environ)
+    WorkerPlan.of(args, os.environ)
     if os.environ.get(CHECK_ONLY):
         flags.require_model(args)
-    flags.require_draws(args)
+    flags.require_sampling_temperature(args)
     flags.require(args, *needed, *(() if args.skip_inference else ("output_file",)))
-    read = [getattr(args, name) for name in needed]
+    inputs = [getattr(args, name) for name in needed]
     for path in filter(None, (args.output_file, args.statistics_file)):
-        flags.require_writable(path, *read)
+        flags.require_writable(path, *inputs)
 
 
 def _check_sources(session: Session) -> None:
@@ -91,10 +96,10 @@ def _contexts_path(session: Session) -> str:
 
 
 def _show_division(session: Session, number: int) -> int:
-    screen, fleet = session.screen, Fleet.of(session.args, os.environ)
-    workers = fleet.workers or _slots(session)
-    shares = division.shares(
-        min(number, session.args.limit or number), workers, fleet.gpus, fleet.gpus_per_worker, fleet.most_each
+    screen, plan = session.screen, WorkerPlan.of(session.args, os.environ)
+    workers = plan.workers or _slots(session)
+    shares = shards.shares(
+        min(number, session.args.limit or number), workers, plan.gpus, plan.gpus_per_worker, plan.max_rows_per_worker
     )
     if screen.as_json:
         screen.json(
@@ -104,7 +109,7 @@ def _show_division(session: Session, number: int) -> int:
             ]
         )
         return exits.OK
-    screen.line(f"{number} rows, {workers} workers, {fleet.gpus} GPUs")
+    screen.line(f"{number} rows, {workers} workers, {plan.gpus} GPUs")
     screen.table(
         ("worker", "rows", "from", "to", "GPUs"),
         [
@@ -118,7 +123,9 @@ def _show_division(session: Session, number: int) -> int:
             for share in shares
         ],
     )
-    screen.line("Nothing was run. A run gives rows to whichever worker is free; so it goes if all are equally fast.")
+    screen.line(
+        "No row was run. This is the division among equally fast workers; a run dispatches each row to a free worker."
+    )
     return exits.OK
 
 
@@ -126,29 +133,31 @@ def _slots(session: Session) -> int:
     try:
         return max(1, len(session.client.devices()))
     except ConnectionFailed:
-        raise ValueError("--num_workers is missing, and no server answers that could tell how many there are") from None
+        raise ValueError(
+            "--num_workers is missing, and the server does not respond with its number of workers: give --num_workers"
+        ) from None
 
 
 def _make_contexts(session: Session, path: str) -> Counter[str]:
-    """Write the contexts file, whole or not at all. Gives the number of rows by how their context was found."""
-    args, found = session.args, Counter[str](exact_api_match=0, embedding_similarity=0, failed=0)
+    """Write the contexts file atomically. Return the number of rows by retrieval method."""
+    args, counts = session.args, Counter[str](exact_api_match=0, embedding_similarity=0, failed=0)
     documents = Documents(args.documents_file)
-    made = retrieval.contexts(
+    found = retrieval.contexts(
         args.queries_file, documents, _embed(session), args.documents_per_query, args.min_similarity
     )
     with open(f"{path}.part", "w", encoding="utf-8") as file:
-        for row in made:
-            found[row["retrieval_method"] if row["success"] else "failed"] += 1
+        for row in found:
+            counts[row["retrieval_method"] if row["success"] else "failed"] += 1
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
     os.replace(f"{path}.part", path)
     if not session.screen.as_json:
-        counts = ", ".join(f"{name} {count}" for name, count in found.items())
-        session.screen.line(f"{path}: {sum(found.values())} contexts ({counts})")
-    return found
+        listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+        session.screen.line(f"{path}: {sum(counts.values())} contexts ({listed})")
+    return counts
 
 
 def _embed(session: Session) -> Embed:
-    """Vectors by the server: an inference job that embeds."""
+    """Return a function that embeds texts on the server, with an inference job of the task `embed`."""
 
     def embed(texts: Iterable[str]) -> Iterator[Sequence[float] | str]:
         spec = {"task": "embed", "model": session.args.embedding_model}

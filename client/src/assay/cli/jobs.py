@@ -1,4 +1,4 @@
-"""The commands on jobs. Each returns its exit code."""
+"""The commands on jobs: score, submit, status, watch, results, ... Each returns its exit code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from assay import submission
 from assay.cli import exits, files, summary
-from assay.cli.board import Board, reason_lines
+from assay.cli.progress_view import ProgressView, reason_lines
 from assay.cli.session import Session
 from assay.client import Job
 from assay.errors import AssayError
@@ -19,7 +19,7 @@ from assay.submission import Options
 
 def score(session: Session) -> int:
     args = session.args
-    spec: dict[str, Any] = submission.scoring(args.scorer, args.spec)
+    spec: dict[str, Any] = submission.score_spec(args.scorer, args.spec)
     job = _submit(session, "score", spec)
     _note(session, f"{job.id}: submitted")
     return _finish(session, job, args.output)
@@ -33,7 +33,7 @@ def submit(session: Session) -> int:
     if session.screen.as_json:
         session.screen.json(dict(job.view.raw))
     else:
-        session.screen.line(job.id)  # nothing else, for job=$(assay submit ...)
+        session.screen.line(job.id)  # print nothing else, for job=$(assay submit ...)
     return exits.OK
 
 
@@ -58,21 +58,21 @@ def _submit(session: Session, kind: str, spec: dict[str, Any]) -> Job:
 
 
 def _finish(session: Session, job: Job, output: str | None) -> int:
-    """Wait, hand the rows out, and say how it went."""
+    """Wait for the job, write its rows to the output, and print a summary."""
     job.wait(session.args.timeout, raise_on_failure=False)
-    tally = summary.Tally()
+    statistics = summary.RowStatistics()
     if output == "-":
         for row in job.results():
             _write(row)
-            tally.add(row)
-        _note(session, summary.ending(job.view))
+            statistics.add(row)
+        _note(session, summary.one_line(job.view))
     elif output:
-        files.save(job, output, tally.add)
+        files.save(job, output, statistics.add)
     else:
         for row in job.results():
-            tally.add(row)
+            statistics.add(row)
     if output != "-":
-        summary.show(session.screen, job.view, tally)
+        summary.show(session.screen, job.view, statistics)
     return _code(job)
 
 
@@ -94,14 +94,14 @@ def status(session: Session) -> int:
 def watch(session: Session) -> int:
     job = session.client.job(session.args.job)
     session.job_id = job.id
-    board = session.board = Board(reason_lines)
+    progress = session.progress = ProgressView(reason_lines)
     for view in job.watch(session.args.timeout):
-        board.update(view)
-    board.clear()
+        progress.update(view)
+    progress.clear()
     if session.screen.as_json:
         session.screen.json(dict(job.view.raw))
     else:
-        session.screen.line(summary.ending(job.view))
+        session.screen.line(summary.one_line(job.view))
     return _code(job)
 
 
@@ -111,11 +111,11 @@ def results(session: Session) -> int:
     session.job_id = job.id
     if args.output and args.output != "-":
         if args.now:
-            raise AssayError("--now gives some rows, -o a whole file: use one of them.")
+            raise AssayError("--now and -o FILE cannot be combined, as -o writes only complete files: remove one flag.")
         job.wait(args.timeout, raise_on_failure=False)
-        tally = summary.Tally()
-        files.save(job, args.output, tally.add)
-        _note(session, f"{args.output}: {tally.rows} rows, {tally.valid} valid")
+        statistics = summary.RowStatistics()
+        files.save(job, args.output, statistics.add)
+        _note(session, f"{args.output}: {statistics.rows} rows, {statistics.valid} valid")
         return _code(job)
     if not args.now:
         job.wait(args.timeout, raise_on_failure=False)
@@ -128,8 +128,8 @@ def results(session: Session) -> int:
 
 
 def calibration(session: Session) -> int:
-    found = session.client.job(session.args.job).calibration()
-    session.screen.json(dict(found.raw)) if session.screen.as_json else summary.calibration(session.screen, found)
+    screen, result = session.screen, session.client.job(session.args.job).calibration()
+    screen.json(dict(result.raw)) if screen.as_json else summary.calibration(screen, result)
     return exits.OK
 
 
@@ -162,13 +162,13 @@ def _each(session: Session, action: str) -> int:
         job = session.client.job(name)
         views.append((job.cancel() if action == "cancel" else job.retry()).view)
         if not session.screen.as_json:
-            session.screen.line(summary.ending(views[-1]))
+            session.screen.line(summary.one_line(views[-1]))
     if session.screen.as_json:
         session.screen.json([dict(view.raw) for view in views])
     return exits.OK
 
 
 def _note(session: Session, text: str) -> None:
-    """For people only: stderr, and not in logs."""
+    """Print a note to stderr if it is a terminal, so that logs stay short."""
     if sys.stderr.isatty() and not session.screen.as_json:
         print(text, file=sys.stderr)

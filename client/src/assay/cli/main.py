@@ -1,4 +1,7 @@
-"""The entry point: from a command line to an exit code. Ctrl-C asks nothing and cancels nothing."""
+"""Entry point of `assay`: parses the command line, runs the command and returns its exit code.
+
+Ctrl-C cancels no job and sends no request.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Sequence
 
 from assay.cli import exits, parser
 from assay.cli.screen import Screen
-from assay.cli.session import CHECK_ONLY, Notices, Session
+from assay.cli.session import CHECK_ONLY, RetryLogHandler, Session
 from assay.errors import ApiError, AssayError, ConnectionFailed, UnexpectedReply, WaitTimeout
 
 
@@ -20,7 +23,7 @@ def entry() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     args = parser.build().parse_args(argv)
     session = Session(args, Screen(args.json))
-    log, notices = logging.getLogger("assay"), Notices(session)
+    log, notices = logging.getLogger("assay"), RetryLogHandler(session)
     log.addHandler(notices)
     log.setLevel(logging.INFO)
     try:
@@ -32,27 +35,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
-        print(f"\n{session.how_to_come_back()}", file=sys.stderr)
+        print(f"\n{session.resume_instructions()}", file=sys.stderr)
         return exits.INTERRUPTED
     except BrokenPipeError:
-        # Python would flush stdout once more at its end, and complain.
+        # Otherwise Python flushes stdout again at exit, and prints a second BrokenPipeError.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exits.BROKEN_PIPE
     except WaitTimeout as error:
-        return _say(f"{error}\n{session.how_to_come_back()}", exits.TIME_IS_UP)
+        return _fail(f"{error}\n{session.resume_instructions()}", exits.TIMED_OUT)
     except (ConnectionFailed, UnexpectedReply) as error:
-        at = session.url()
-        hint = f"\n{session.how_to_come_back()}" if session.job_id or session.key else ""
-        return _say(f"{at}: {error} `assay doctor` says more.{hint}", exits.CONNECTION)
+        instructions = f"\n{session.resume_instructions()}" if session.job_id or session.key else ""
+        text = f"{session.url()}: {error} Run `assay doctor` for the cause.{instructions}"
+        return _fail(text, exits.CONNECTION)
     except ApiError as error:
-        return _say(str(error), exits.REFUSED)
-    except (AssayError, ValueError, OSError) as error:  # of the files and values that were given
-        return _say(str(error), exits.USAGE)
+        return _fail(str(error), exits.REFUSED)
+    except (AssayError, ValueError, OSError) as error:  # caused by a file or a value on the command line
+        return _fail(str(error), exits.USAGE)
     finally:
         session.close()
         log.removeHandler(notices)
 
 
-def _say(text: str, code: int) -> int:
+def _fail(text: str, code: int) -> int:
     print(f"assay: {text}", file=sys.stderr)
     return code

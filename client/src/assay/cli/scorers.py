@@ -1,4 +1,4 @@
-"""`--scorer NAME[:option=value[:option=value]]`, or a JSON object."""
+"""Parser of the flag `--scorer`: NAME[:option=value[:option=value]], or a JSON object."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def parse(text: str) -> dict[str, Any]:
-    """A scorer as the API takes it. `weight` is its weight; every other option goes to the scorer itself.
+    """Parse a scorer into the form of the API. `weight` is its weight; every other option is passed to the scorer.
 
-    A value is JSON if it reads as JSON, a list if it has commas, else text. Raises ValueError.
+    A value is parsed as JSON if it is valid JSON, as a list if it has commas, otherwise as text. Raise ValueError.
     """
     if text.lstrip().startswith("{"):
         whole = json.loads(text)
@@ -21,7 +21,7 @@ def parse(text: str) -> dict[str, Any]:
     for pair in pairs:
         option, equals, value = pair.partition("=")
         if not option or not equals:
-            raise ValueError(f"{pair!r} is not option=value; a scorer whose values have colons is given as JSON")
+            raise ValueError(f"{pair!r} is not option=value; if a value has colons, give the scorer as a JSON object")
         options[option.strip()] = _value(value)
     if not name.strip():
         raise ValueError("a scorer needs a name")

@@ -1,4 +1,4 @@
-"""What people and scripts see: tables and colours on a terminal, JSON when asked."""
+"""Output to stdout: tables and colours on a terminal, JSON with `--json`."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Screen:
         print(json.dumps(data, indent=2 if self.is_terminal else None, ensure_ascii=False), file=self.out)
 
     def paint(self, text: str, colour: str = "") -> str:
-        """The text in a colour, by default the one its word has everywhere."""
+        """Return the text in a colour; by default the colour of the state that the text names."""
         colour = colour or _STATES.get(text.strip(), "")
         return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if self._coloured and colour else text
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Numbers to the right, the rest to the left; tabs and line ends in values do not tear it."""
+        """Print a table: numbers aligned to the right, text to the left; tabs and line ends in values become spaces."""
         texts = [["" if value is None else " ".join(str(value).split()) for value in row] for row in rows]
         widths = [max(len(text) for text in column) for column in zip(columns, *texts)] if texts else []
         if not texts:

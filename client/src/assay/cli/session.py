@@ -1,4 +1,4 @@
-"""What one run of the command holds: the server, the screen, and the job to come back to."""
+"""State of a run of the command: the client, the screen, and the job that can be resumed after an interruption."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import sys
 from dataclasses import dataclass, field
 
 from assay import calls
-from assay.cli.board import Board
+from assay.cli.progress_view import ProgressView
 from assay.cli.screen import Screen
 from assay.client import Assay
 from assay.connection import Connection
 from assay.retry import Retry
 
-#: Seconds a server may take to be there at all. Later losses are ridden out for longer (`--retry-for`).
+#: Seconds to retry the first connection. Connections that are lost later are retried for longer (`--retry-for`).
 FIRST_CONTACT_S = 5.0
-#: Set where the server was started for this command and ends with it: then no job goes on.
+#: Environment variable, set if the server was started for this command and stops with it: then no job keeps running.
 EMBEDDED = "ASSAY_EMBEDDED"
-#: Set by one who, before starting such a server, wants to know what is wrong with the command.
+#: Environment variable, set to only validate the command line, before a server is started for it.
 CHECK_ONLY = "ASSAY_CHECK_ONLY"
 
 
@@ -29,19 +29,19 @@ class Session:
     screen: Screen
     job_id: str = ""
     key: str = ""
-    """Idempotency key of a submit that is under way."""
+    """Idempotency key of a submit in flight."""
     hint: str = ""
-    """How the command itself is gone on with."""
-    board: Board | None = None
-    """What is drawn, where something is."""
+    """How to resume the command itself after an interruption."""
+    progress: ProgressView | None = None
+    """The progress view on the terminal, if the command shows it."""
     _client: Assay | None = field(default=None, init=False)
 
     @property
     def client(self) -> Assay:
-        """Connected on first use, so that a wrong URL is told in seconds."""
+        """Return the client; the first use checks the connection, so that a wrong URL fails within seconds."""
         if self._client is None:
             with Assay(self.args.url, retry=Retry(FIRST_CONTACT_S)) as first:
-                first.call(calls.whole("/health", accepted=tuple(range(300, 600))))
+                first.call(calls.raw_reply("/health", accepted=tuple(range(300, 600))))
             self._client = Assay(self.args.url, retry=Retry(self.args.retry_for))
         return self._client
 
@@ -52,30 +52,30 @@ class Session:
         if self._client is not None:
             self._client.close()
 
-    def how_to_come_back(self) -> str:
+    def resume_instructions(self) -> str:
         if os.environ.get(EMBEDDED):
             return f"Interrupted. {self.hint}".strip()
-        return "\n".join(filter(None, (self._whereabouts(), self.hint)))
+        return "\n".join(filter(None, (self._job_instructions(), self.hint)))
 
-    def _whereabouts(self) -> str:
+    def _job_instructions(self) -> str:
         if self.job_id:
             return (
-                f"Job {self.job_id} goes on; nothing was cancelled.\n"
-                f"  come back:  assay watch {self.job_id}\n"
-                f"  results:    assay results {self.job_id} -o FILE\n"
-                f"  stop it:    assay cancel {self.job_id}"
+                f"Job {self.job_id} keeps running; nothing was cancelled.\n"
+                f"  wait for it:  assay watch {self.job_id}\n"
+                f"  results:      assay results {self.job_id} -o FILE\n"
+                f"  cancel it:    assay cancel {self.job_id}"
             )
         if self.key:
             return (
-                "The server has not answered yet. If it has the whole request the job runs: see `assay status`.\n"
-                f"The same command with --key {self.key} finds that job or submits it now; it is never doubled."
+                "The server has not responded yet. If it received the request, the job runs: see `assay status`.\n"
+                f"The same command with --key {self.key} finds that job or submits it now; it never runs twice."
             )
-        return "Interrupted; nothing was changed."
+        return "Interrupted; no job was submitted or changed."
 
 
-class Notices(logging.StreamHandler):  # type: ignore[type-arg]  # generic for mypy only, not at run time
-    """Retries, told on stderr: on the board, one in the place of the other; else a line each, and a progress bar on the
-    same line is wiped first."""
+class RetryLogHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic for mypy only, not at run time
+    """Log handler that prints retries to stderr. A progress view shows only the latest retry, in its last line;
+    without a view each retry is a line of its own, after a progress bar on the same line is erased."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(sys.stderr)
@@ -83,6 +83,6 @@ class Notices(logging.StreamHandler):  # type: ignore[type-arg]  # generic for m
         self.setFormatter(logging.Formatter(("\r\x1b[K" if sys.stderr.isatty() else "") + "assay: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        board = self._session.board
-        if board is None or not board.note(f"assay: {record.getMessage()}"):
+        progress = self._session.progress
+        if progress is None or not progress.show_note(f"assay: {record.getMessage()}"):
             super().emit(record)

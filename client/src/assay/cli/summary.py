@@ -1,35 +1,35 @@
-"""A job in a few lines: how its items ended, and the mean of what they scored."""
+"""Formats a job as text: a summary line, details, mean scores, the table of a calibration, and lists of jobs."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-from assay.bar import duration
 from assay.cli.screen import Screen
 from assay.model import Calibration, JobView, Row
+from assay.progress_bar import duration
 
-#: What `assay calibration` shows of a comparison, in this order.
+#: Measures that `assay calibration` prints, in this order.
 _MEASURES = (
-    ("agreement", "share of scores equal to their label, in the steps of the scale"),
-    ("kappa", "the same beyond chance (Cohen)"),
-    ("weighted_kappa", "the same, far off counting more"),
+    ("agreement", "share of scores equal to their label, rounded to the steps of the scale"),
+    ("kappa", "agreement beyond chance (Cohen's kappa)"),
+    ("weighted_kappa", "Cohen's kappa, where larger differences count more"),
     ("pearson", "correlation of scores and labels"),
-    ("spearman", "correlation of their ranks"),
-    ("mean_error", "score minus label"),
+    ("spearman", "rank correlation of scores and labels"),
+    ("mean_error", "mean of score minus label"),
 )
 _LENGTH = (
-    ("with_score", "rank correlation of the response's length with its score"),
-    ("with_error", "the same with score minus label: the judge's own leaning"),
+    ("with_score", "rank correlation of response length and score"),
+    ("with_error", "rank correlation of response length and score minus label: the judge's length bias"),
 )
 _POSITION = (
-    ("first_wins", "share won by the one shown first; 0.5 without bias"),
-    ("orders_disagree", "share of pairs with another winner when turned round"),
+    ("first_wins", "share won by the response shown first; 0.5 without bias"),
+    ("orders_disagree", "share of pairs with a different winner when the order is reversed"),
 )
 
 
-class Tally:
-    """Means over rows that pass by; nothing is kept of them."""
+class RowStatistics:
+    """Running counts and mean scores over a stream of rows; uses constant memory."""
 
     def __init__(self) -> None:
         self.rows = self.valid = self.cached = 0
@@ -50,8 +50,8 @@ class Tally:
         return {"rows": self.rows, "valid": self.valid, "cached": self.cached, "means": means}
 
 
-def ending(view: JobView) -> str:
-    """One line on where a job stands."""
+def one_line(view: JobView) -> str:
+    """Format the state of a job and the number of its items by outcome in a line; failed items add a second line."""
     words = f"{view.id} {view.state}: {view.settled} of {'?' if view.total is None else view.total} items"
     words += f", {view.ok} ok, {view.failed} failed"
     if view.cached:
@@ -65,34 +65,34 @@ def ending(view: JobView) -> str:
     return words
 
 
-def show(screen: Screen, view: JobView, tally: Tally) -> None:
+def show(screen: Screen, view: JobView, statistics: RowStatistics) -> None:
     if screen.as_json:
-        screen.json({"job": dict(view.raw), **tally.as_json()})
+        screen.json({"job": dict(view.raw), **statistics.as_json()})
         return
-    screen.line(ending(view))
-    for name, mean in tally.as_json()["means"].items():
+    screen.line(one_line(view))
+    for name, mean in statistics.as_json()["means"].items():
         screen.line(f"  mean {name}: {mean:.6g}")
 
 
-def calibration(screen: Screen, found: Calibration) -> None:
-    words = f"{found.job} {found.state}: {found.n} of {found.total} items have score and label"
-    others = {
-        "pending": found.pending,
-        "without score": found.without_score,
-        "without label": found.without_label,
-        "label not on the scale": found.off_scale,
+def calibration(screen: Screen, result: Calibration) -> None:
+    words = f"{result.job} {result.state}: {result.n} of {result.total} items have score and label"
+    excluded = {
+        "pending": result.pending,
+        "without score": result.without_score,
+        "without label": result.without_label,
+        "label not on the scale": result.off_scale,
     }
-    screen.line(words + "".join(f", {count} {name}" for name, count in others.items() if count))
-    rows = [(name, getattr(found, name), about) for name, about in _MEASURES]
-    rows += [(f"length {name}", found.length.get(name), about) for name, about in _LENGTH]
-    if found.position.get("verdicts"):
-        rows += [(f"position {name}", found.position.get(name), about) for name, about in _POSITION]
-    shown = [(name, "undefined" if value is None else f"{value:.3f}", about) for name, value, about in rows]
+    screen.line(words + "".join(f", {count} {name}" for name, count in excluded.items() if count))
+    rows = [(name, getattr(result, name), meaning) for name, meaning in _MEASURES]
+    rows += [(f"length {name}", result.length.get(name), meaning) for name, meaning in _LENGTH]
+    if result.position.get("verdicts"):
+        rows += [(f"position {name}", result.position.get(name), meaning) for name, meaning in _POSITION]
+    shown = [(name, "undefined" if value is None else f"{value:.3f}", meaning) for name, value, meaning in rows]
     screen.table(("measure", "value", "meaning"), shown)
 
 
 def details(screen: Screen, view: JobView) -> None:
-    screen.line(ending(view))
+    screen.line(one_line(view))
     pairs: list[tuple[str, object]] = [("kind", view.kind), ("priority", view.priority)]
     if view.paused:
         pairs.append(("paused", "yes"))
@@ -101,7 +101,7 @@ def details(screen: Screen, view: JobView) -> None:
     if view.rate:
         pairs.append(("rate", f"{view.rate:,.1f} items/s"))
     if view.eta_s is not None and not view.ended:
-        pairs.append(("left", duration(view.eta_s)))
+        pairs.append(("time left", duration(view.eta_s)))
     pairs += [("worker", f"{name}: {share.get('items', 0):g} items") for name, share in view.workers.items()]
     for name, value in pairs:
         screen.line(f"  {name}: {value}")

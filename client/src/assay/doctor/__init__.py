@@ -1,1 +1,1 @@
-"""What `assay doctor` looks at: the server over HTTP, and this host if it is one of the server's."""
+"""Checks of `assay doctor`: the server over HTTP, and this host if it has a checkout of the server."""

@@ -1,4 +1,4 @@
-"""One line of a check-up."""
+"""Result of a check of `assay doctor`: level, subject, detail and fix."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Finding:
     level: str
-    """`ok`, `warn` (works, but look), `FAIL` (does not work) or `skip` (not checked, and why)."""
+    """`ok`, `warn` (works, but needs attention), `FAIL` (does not work) or `skip` (not checked, with the reason)."""
     name: str
     detail: str
     fix: str = ""
@@ -26,5 +26,5 @@ def fail(name: str, detail: str, fix: str) -> Finding:
     return Finding("FAIL", name, detail, fix)
 
 
-def skip(name: str, why: str) -> Finding:
-    return Finding("skip", name, f"not checked: {why}")
+def skip(name: str, reason: str) -> Finding:
+    return Finding("skip", name, f"not checked: {reason}")

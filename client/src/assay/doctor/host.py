@@ -1,4 +1,4 @@
-"""This host as one of the server's: its Python, packages, ports, Redis, GPUs and disk. Imports nothing of it."""
+"""Checks of a host of the server: Python, packages, ports, Redis, GPUs and disk. Imports no module of the server."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from urllib.request import urlopen
 
 from assay.doctor.finding import Finding, fail, ok, skip, warn
 
-OLDEST = (3, 11)
-#: What the processes of one host import, by the name they import it as.
+OLDEST_PYTHON = (3, 11)
+#: Import names of the packages that the processes of a host need.
 PACKAGES = ("celery", "redis", "pydantic_settings", "flask", "gunicorn", "flower", "psutil", "openai", "torch")
 LOW_DISK_GB, NO_DISK_GB = 5.0, 1.0
 _PROBE = """
@@ -32,27 +32,27 @@ def is_checkout(folder: Path) -> bool:
 
 def check(folder: Path, environment: Mapping[str, str]) -> Iterator[Finding]:
     if not is_checkout(folder):
-        yield skip("this host", "no server checkout here; --checkout says where one is")
+        yield skip("this host", "the folder is not a server checkout; --checkout gives its path")
         return
-    known = {**_written(folder), **environment}
+    variables = {**_written_variables(folder), **environment}
     yield from _python(folder)
-    yield from _port(
-        "API port", known.get("ASSAY_HOST", "127.0.0.1"), int(known.get("ASSAY_PORT") or 6006), "ASSAY_PORT"
-    )
-    flower = int(known.get("ASSAY_FLOWER_PORT") or 5555)
-    yield from _port("Flower port", known.get("ASSAY_FLOWER_HOST", "127.0.0.1"), flower, "ASSAY_FLOWER_PORT")
+    api_port = int(variables.get("ASSAY_PORT") or 6006)
+    yield from _port("API port", variables.get("ASSAY_HOST", "127.0.0.1"), api_port, "ASSAY_PORT")
+    flower_port = int(variables.get("ASSAY_FLOWER_PORT") or 5555)
+    flower_host = variables.get("ASSAY_FLOWER_HOST", "127.0.0.1")
+    yield from _port("Flower port", flower_host, flower_port, "ASSAY_FLOWER_PORT")
     names = ("ASSAY_REDIS_URL", "ASSAY_BROKER_URL", "ASSAY_CACHE_URL")
-    urls = dict.fromkeys(known[name] for name in names if known.get(name, "").startswith("redis://"))
+    urls = dict.fromkeys(variables[name] for name in names if variables.get(name, "").startswith("redis://"))
     for url in urls:
         yield redis(url)
     if not urls:
-        yield skip("Redis", "ASSAY_REDIS_URL is not set here; `make up` brings its own")
+        yield skip("Redis", "ASSAY_REDIS_URL is not set; `make up` starts its own Redis")
     yield from gpus()
-    yield _disk(folder / known.get("ASSAY_DATA_DIR", "data"))
+    yield _disk(folder / variables.get("ASSAY_DATA_DIR", "data"))
 
 
-def _written(folder: Path) -> dict[str, str]:
-    """What a running `make up` wrote for others to read."""
+def _written_variables(folder: Path) -> dict[str, str]:
+    """Read the environment variables that a running `make up` writes to data/env."""
     try:
         text = (folder / "data" / "env").read_text(encoding="utf-8")
     except OSError:
@@ -66,20 +66,20 @@ def _python(folder: Path) -> Iterator[Finding]:
     try:
         run = subprocess.run([python, "-c", _PROBE, *PACKAGES], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        yield fail("Python", f"{python} does not run: {error}", "remove .venv and run `make up` again")
+        yield fail("Python", f"{python} cannot be started: {error}", "remove .venv and run `make up` again")
         return
     version, missing = [*run.stdout.split("\n"), ""][:2]
     found = tuple(int(part) for part in version.split())
     shown = f"{'.'.join(map(str, found))} ({python})"
-    if found < OLDEST:
+    if found < OLDEST_PYTHON:
         yield fail("Python", shown, "the server needs 3.11 or newer: make up PYTHON=/path/to/python3.12")
     else:
         yield ok("Python", shown)
     if missing:
-        fix = "pip install -r requirements/local.txt, or `make up`; a web-only host needs no torch, flower, openai"
+        fix = "pip install -r requirements/local.txt, or `make up`; a web-only host does not need torch, flower, openai"
         yield warn("packages", f"not installed: {missing.replace(' ', ', ')}", fix)
     else:
-        yield ok("packages", f"all of {len(PACKAGES)} are there")
+        yield ok("packages", f"{len(PACKAGES)} of {len(PACKAGES)} are installed")
 
 
 def _port(name: str, host: str, port: int, variable: str) -> Iterator[Finding]:
@@ -91,11 +91,12 @@ def _port(name: str, host: str, port: int, variable: str) -> Iterator[Finding]:
         except OSError as error:
             taken = f"{host}:{port} is in use"
             if variable == "ASSAY_FLOWER_PORT":
-                yield ok(name, f"{taken}, by Flower if it runs")
+                yield ok(name, f"{taken}, which is correct if Flower runs")
             elif _is_assay(host, port):
                 yield ok(name, f"{taken} by Assay")
             else:
-                yield fail(name, f"{taken} by something else ({error.strerror})", f"stop that, or set {variable}")
+                fix = f"stop that program, or set {variable}"
+                yield fail(name, f"{taken} by another program ({error.strerror})", fix)
             return
     yield ok(name, f"{host}:{port} is free")
 
@@ -110,7 +111,7 @@ def _is_assay(host: str, port: int) -> bool:
 
 
 def redis(url: str) -> Finding:
-    """PING in Redis's own words: the client has no Redis library."""
+    """Check a Redis server by PING, encoded by hand because the client does not depend on a Redis library."""
     parts = urlsplit(url)
     shown = f"{parts.hostname}:{parts.port or 6379}"
     login = [unquote(word) for word in (parts.username, parts.password) if word]
@@ -123,16 +124,17 @@ def redis(url: str) -> Finding:
                     connection.sendall(b"$%d\r\n%b\r\n" % (len(word.encode()), word.encode()))
                 answer = connection.recv(200).decode("utf-8", "replace").strip()
     except OSError as error:
-        return fail("Redis", f"{shown} does not answer ({error})", "start it, or correct ASSAY_REDIS_URL")
+        return fail("Redis", f"{shown} does not respond ({error})", "start it, or correct ASSAY_REDIS_URL")
     if answer.startswith("-"):
-        return fail("Redis", f"{shown} says {answer[1:]}", "redis://:PASSWORD@host:port/0 in ASSAY_REDIS_URL")
-    return ok("Redis", f"{shown} answers")
+        fix = "set ASSAY_REDIS_URL to redis://:PASSWORD@host:port/0"
+        return fail("Redis", f"{shown} responds with an error: {answer[1:]}", fix)
+    return ok("Redis", f"{shown} responds")
 
 
 def gpus() -> Iterator[Finding]:
     query = ["nvidia-smi", "--query-gpu=index,name,memory.used,memory.total", "--format=csv,noheader,nounits"]
     if not shutil.which("nvidia-smi"):
-        yield skip("GPUs", "there is no nvidia-smi here; device slots run on the CPU")
+        yield skip("GPUs", "nvidia-smi is not installed; device slots run on the CPU")
         return
     try:
         run = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
@@ -140,24 +142,25 @@ def gpus() -> Iterator[Finding]:
         yield fail(
             "GPUs",
             f"nvidia-smi fails: {error}",
-            "mend the driver (`nvidia-smi`, `dmesg`); until then ASSAY_SLOTS=cpu:N",
+            "repair the driver (see `nvidia-smi` and `dmesg`); until then set ASSAY_SLOTS=cpu:N",
         )
         return
     for line in run.stdout.splitlines():
         index, name, used, total = ([part.strip() for part in line.split(",")] + [""] * 4)[:4]
         shown = f"{index} {name}, {used} of {total} MB in use"
         if used.isdigit() and total.isdigit() and int(used) > 0.9 * int(total):
-            yield warn("GPUs", shown, "see what holds it (`nvidia-smi`); leave the GPU out with CUDA_VISIBLE_DEVICES")
+            fix = "find the process that uses it (`nvidia-smi`), or exclude the GPU with CUDA_VISIBLE_DEVICES"
+            yield warn("GPUs", shown, fix)
         else:
             yield ok("GPUs", shown)
 
 
 def _disk(folder: Path) -> Finding:
-    there = folder
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    free_gb = shutil.disk_usage(there).free / 1e9
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    free_gb = shutil.disk_usage(existing).free / 1e9
     shown = f"{free_gb:.1f} GB free for {os.fspath(folder)}"
     if free_gb < NO_DISK_GB:
-        return fail("disk", shown, "make room: Redis stops writing when its disk is full")
-    return warn("disk", shown, "make room soon") if free_gb < LOW_DISK_GB else ok("disk", shown)
+        return fail("disk", shown, "free disk space: Redis refuses writes when its disk is full")
+    return warn("disk", shown, "free disk space soon") if free_gb < LOW_DISK_GB else ok("disk", shown)

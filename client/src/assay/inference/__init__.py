@@ -1,1 +1,1 @@
-"""Files of inference jobs, on the client's side: contexts in, answers out, and going on after a break."""
+"""Files of inference jobs on the client's side: contexts, outputs, and resuming a run after an interruption."""

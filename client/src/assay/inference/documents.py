@@ -1,6 +1,6 @@
-"""Documents that questions are answered from: found by the name of an API, or by the similarity of their embeddings.
+"""Index of documents for retrieval, by the name of an API or by the similarity of embeddings.
 
-Their texts stay in the file; of each, its place and its vector are held.
+The texts stay in the file; memory holds only the byte range and the vector of each document.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Callable, Union
 from assay.errors import AssayError
 from assay.inference import rows
 
-#: Vectors in the order of the texts; a sentence for one that has none.
+#: Embeds texts: yields a vector for each text in order, or an error message for a text without a vector.
 Embed = Callable[[Iterable[str]], Iterator[Union[Sequence[float], str]]]
 
 _sumprod: Callable[[Sequence[float], Sequence[float]], float] = getattr(
@@ -25,16 +25,16 @@ _sumprod: Callable[[Sequence[float], Sequence[float]], float] = getattr(
 
 class Documents:
     def __init__(self, path: str) -> None:
-        """Raises ValueError with the line that is wrong."""
+        """Read the file once to index it. Raise ValueError, with the line number, for an invalid line."""
         if path.endswith((".gz", ".zst")):
-            raise ValueError(f"{path}: documents are read here and there: unpack the file first")
+            raise ValueError(f"{path}: documents need random access to the file: decompress it first")
         self._path = path
         self._offsets, self._lengths = array("q"), array("q")
         self._by_api: dict[str, list[int]] = {}
         self._vectors: list[tuple[int, array[float]]] | None = None
         for line in rows.lines(path):
             if not line.is_blank:
-                api = checked(path, line, "text", "api").get("api")
+                api = parse_line(path, line, "text", "api").get("api")
                 if api is not None:
                     self._by_api.setdefault(api, []).append(len(self._offsets))
                 self._offsets.append(line.offset)
@@ -50,38 +50,40 @@ class Documents:
         with open(self._path, "rb") as file:
             for index in indices:
                 file.seek(self._offsets[index])
-                yield rows.read(file.read(self._lengths[index])) or {}
+                content = file.read(self._lengths[index])
+                yield rows.parse(content) or {}
 
     def vectors(self, embed: Embed) -> list[tuple[int, array[float]]]:
-        """Of all documents that have one, made on first use. Raises AssayError when none has."""
+        """Return index and vector of each embedded document, computed on first use. Raise AssayError if every
+        embedding failed."""
         if self._vectors is None:
             texts = (str(document["text"]) for document in self.read(range(len(self))))
-            made = list(enumerate(map(normal, embed(texts))))
-            self._vectors = [(index, vector) for index, vector in made if not isinstance(vector, str)]
-            if made and not self._vectors:
-                raise AssayError(f"No document could be embedded: {made[0][1]}")
+            results = list(enumerate(map(normalize, embed(texts))))
+            self._vectors = [(index, vector) for index, vector in results if not isinstance(vector, str)]
+            if results and not self._vectors:
+                raise AssayError(f"No document could be embedded: {results[0][1]}")
         return self._vectors
 
     def nearest(self, vector: array[float], most: int, embed: Embed) -> list[tuple[float, int]]:
-        """Similarity and index of the most similar ones, best first."""
-        measured = ((_sumprod(vector, each), index) for index, each in self.vectors(embed))
-        return heapq.nlargest(most, measured, key=operator.itemgetter(0))
+        """Return cosine similarity and index of the `most` most similar documents, best first."""
+        similarities = ((_sumprod(vector, each), index) for index, each in self.vectors(embed))
+        return heapq.nlargest(most, similarities, key=operator.itemgetter(0))
 
 
-def normal(vector: Sequence[float] | str) -> array[float] | str:
+def normalize(vector: Sequence[float] | str) -> array[float] | str:
     if isinstance(vector, str):
         return vector
     length = math.sqrt(_sumprod(vector, vector))
-    return array("f", (each / length for each in vector)) if length else "its embedding is zero"
+    return array("f", (each / length for each in vector)) if length else "the embedding is a zero vector"
 
 
-def checked(path: str, line: rows.Line, needed: str, optional: str) -> dict[str, Any]:
-    """The row of a line. Raises ValueError that names it if a field is not what it should be."""
-    row = rows.read(line.content)
+def parse_line(path: str, line: rows.Line, needed: str, optional: str) -> dict[str, Any]:
+    """Parse and validate a line. Raise ValueError, with the line number, if a field is missing or has a wrong type."""
+    row = rows.parse(line.content)
     if row is None:
-        raise ValueError(f"{path}, line {line.number}: is not a JSON object")
+        raise ValueError(f"{path}, line {line.number}: the line is not a JSON object")
     if not isinstance(row.get(needed), str) or not row[needed].strip():
-        raise ValueError(f"{path}, line {line.number}: `{needed}` is missing, or is no text")
+        raise ValueError(f"{path}, line {line.number}: `{needed}` is missing or not a string")
     if not isinstance(row.get(optional), (str, type(None))):
-        raise ValueError(f"{path}, line {line.number}: `{optional}` is no text")
+        raise ValueError(f"{path}, line {line.number}: `{optional}` is not a string")
     return row

@@ -1,4 +1,4 @@
-"""The output file: rows appended as they come, so that it can be read meanwhile, and gone on with after any break."""
+"""Output file of an inference run. Rows are appended as they arrive, so it can be read meanwhile and resumed later."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import IO
 
-from assay.inference.resume import Place
+from assay.inference.resume import ByteRange
 
 try:
     import fcntl
@@ -25,14 +25,16 @@ class OutputFile:
     @classmethod
     @contextmanager
     def opened(cls, path: str) -> Iterator[OutputFile]:
-        """Ours alone, and unchanged before `begin`. Raises OSError, and ValueError when another run writes to it."""
+        """Open the file with an exclusive lock; it stays unchanged until `begin`, and a new file is deleted on an error
+        before `begin`. Raise OSError, or ValueError if another run holds the lock."""
         is_new = not os.path.exists(path)
         with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
             if fcntl:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:
-                    raise ValueError(f"{path}: another run is writing to this file") from None
+                    message = f"{path}: another run is writing to this file: wait for it, or name another file"
+                    raise ValueError(message) from None
             output = cls(path, file)
             try:
                 yield output
@@ -42,31 +44,31 @@ class OutputFile:
                 raise
 
     def begin(self, good_bytes: int = 0, lacks_end: bool = False) -> None:
-        """Write behind its first bytes; what comes after them is cut off."""
+        """Truncate the file to its first `good_bytes` bytes and append from there; first end an unfinished line."""
         self.has_begun = True
         self._file.truncate(good_bytes)
         self._file.seek(good_bytes)
         if lacks_end:
             self._file.write(b"\n")
 
-    def append(self, line: bytes) -> Place:
+    def append(self, line: bytes) -> ByteRange:
         offset = self._file.tell()
         self._file.write(line + b"\n")
-        return Place(offset, len(line) + 1)
+        return ByteRange(offset, len(line) + 1)
 
     def flush(self) -> None:
         self._file.flush()
 
     def finish(self) -> int:
-        """On disk when this returns. Gives its size."""
+        """Flush the file to disk (fsync) and return its size."""
         self._file.flush()
         os.fsync(self._file.fileno())
         return self._file.tell()
 
 
-def rewrite(path: str, places: Iterable[Place]) -> None:
-    """Leave these pieces of the file in it, in this order, and nothing else: it is the old one or the new one."""
-    path = os.path.realpath(path)  # a link stays one
+def rewrite(path: str, places: Iterable[ByteRange]) -> None:
+    """Replace the file's content atomically by these byte ranges of it, in this order."""
+    path = os.path.realpath(path)  # write to the target of a link, so that the link stays
     part = f"{path}.part"
     with open(path, "rb") as old, open(part, "wb") as new:
         for place in places:
@@ -79,13 +81,13 @@ def rewrite(path: str, places: Iterable[Place]) -> None:
 
 
 def rank_path(path: str, rank: int) -> str:
-    """Beside the output: output_rank0.jsonl."""
+    """Return the path of a worker's file beside the output: output_rank0.jsonl for output.jsonl."""
     stem, suffix = os.path.splitext(path)
     return f"{stem}_rank{rank}{suffix}"
 
 
 def divide(path: str) -> dict[int, str]:
-    """Write the rows that each worker made to a file of its own. Gives the files by rank."""
+    """Split the output by worker: write the rows of each worker to a separate file. Return the files by rank."""
     files: dict[int, IO[bytes]] = {}
     with open(path, "rb") as whole, ExitStack() as stack:
         for line in whole:

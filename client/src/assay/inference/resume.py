@@ -1,9 +1,10 @@
-"""What of a contexts file is answered already, by the contents of an output file, whatever state that is in.
+"""Resuming a run: finds the rows of a contexts file that an output file already answers. The output file may be in any
+state, for example unordered, truncated, or with rows of other inputs.
 
-A row of the output counts for the row of the contexts that has its key and its question; of several with one key the
-first counts for the first, the second for the second. A row without one takes the answer of the first row of its
-`dedup_key` if that has one: the server, which sees only the rest of the file, would take another row for the first.
-Only places in the files are remembered, and these in a temporary file: a million rows take no memory.
+An output row answers the input row with the same key and question; among several rows with the same key, the first
+answers the first, the second the second. An input row without an answer takes the answer of the first row with its
+`dedup_key` if that row is answered: the server receives only the missing rows, so it would take a different row as the
+first. The index stores byte ranges, not rows, in a temporary SQLite file: a million rows take almost no memory.
 """
 
 from __future__ import annotations
@@ -17,41 +18,41 @@ from typing import NamedTuple
 
 from assay.inference import rows
 
-# old     the rows of the output file; `whole` is null for one that failed
-# wanted  the rows of the contexts file, counted from 0
-# kept    which of the old counts for which of the wanted
-# copied  wanted rows without one, and where the answer of the first row of their `dedup_key` lies
-# missing all other wanted rows, in order: their rowid is their place in the job, from 1 on
-# fresh   where the job's rows were written, by that place
+# old     rows of the output file; `question` is null for a failed row
+# wanted  rows of the contexts file, counted from 0
+# kept    for each wanted row that is answered, the byte range of its output row
+# copied  unanswered wanted rows, with the byte range of the answered first row of their `dedup_key`
+# missing the remaining wanted rows, in order: the rowid is the row's position in the job, from 1 on
+# fresh   byte ranges of the output rows that the job wrote, by position in the job
 _TABLES = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
-CREATE TABLE old (offset INTEGER PRIMARY KEY, length INTEGER, own BLOB, whole BLOB);
-CREATE TABLE wanted (n INTEGER PRIMARY KEY, own BLOB, whole BLOB, shared BLOB);
+CREATE TABLE old (offset INTEGER PRIMARY KEY, length INTEGER, key BLOB, question BLOB);
+CREATE TABLE wanted (n INTEGER PRIMARY KEY, key BLOB, question BLOB, dedup BLOB);
 CREATE TABLE kept (n INTEGER PRIMARY KEY, offset INTEGER UNIQUE, length INTEGER);
 CREATE TABLE copied (n INTEGER PRIMARY KEY, offset INTEGER, length INTEGER);
 CREATE TABLE missing (n INTEGER);
-CREATE TABLE fresh (place INTEGER PRIMARY KEY, offset INTEGER, length INTEGER);
+CREATE TABLE fresh (position INTEGER PRIMARY KEY, offset INTEGER, length INTEGER);
 """
 
-# First those that stand where they should among the rows of their key; then any that ask the same.
+# First match rows with the same position among the rows of their key; then match any rows with the same question.
 _MATCH = """
 INSERT INTO kept
   SELECT n, offset, length
-  FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY own ORDER BY n) AS place FROM wanted WHERE own IS NOT NULL)
-  JOIN (SELECT *, ROW_NUMBER() OVER (PARTITION BY own ORDER BY offset) AS place FROM old WHERE own IS NOT NULL)
-  USING (own, place, whole);
+  FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY key ORDER BY n) AS position FROM wanted WHERE key IS NOT NULL)
+  JOIN (SELECT *, ROW_NUMBER() OVER (PARTITION BY key ORDER BY offset) AS position FROM old WHERE key IS NOT NULL)
+  USING (key, position, question);
 INSERT INTO kept
   SELECT n, offset, length
-  FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY whole ORDER BY n) AS place FROM wanted
-        WHERE whole IS NOT NULL AND n NOT IN (SELECT n FROM kept))
-  JOIN (SELECT *, ROW_NUMBER() OVER (PARTITION BY whole ORDER BY offset) AS place FROM old
-        WHERE whole IS NOT NULL AND offset NOT IN (SELECT offset FROM kept))
-  USING (whole, place);
+  FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY question ORDER BY n) AS position FROM wanted
+        WHERE question IS NOT NULL AND n NOT IN (SELECT n FROM kept))
+  JOIN (SELECT *, ROW_NUMBER() OVER (PARTITION BY question ORDER BY offset) AS position FROM old
+        WHERE question IS NOT NULL AND offset NOT IN (SELECT offset FROM kept))
+  USING (question, position);
 INSERT INTO copied
   SELECT wanted.n, offset, length
   FROM wanted
-  JOIN (SELECT shared, MIN(n) AS first FROM wanted WHERE shared IS NOT NULL GROUP BY shared) USING (shared)
+  JOIN (SELECT dedup, MIN(n) AS first FROM wanted WHERE dedup IS NOT NULL GROUP BY dedup) USING (dedup)
   JOIN kept ON kept.n = first
   WHERE wanted.n NOT IN (SELECT n FROM kept);
 INSERT INTO missing
@@ -60,45 +61,48 @@ INSERT INTO missing
 
 _IN_ORDER = """
 SELECT n, offset, length FROM kept
-UNION ALL SELECT n, offset, length FROM missing JOIN fresh ON place = missing.rowid
+UNION ALL SELECT n, offset, length FROM missing JOIN fresh ON position = missing.rowid
 ORDER BY n
 """
 
 
-class Place(NamedTuple):
+class ByteRange(NamedTuple):
     offset: int
     length: int
 
 
 @dataclass(frozen=True)
-class Findings:
+class Comparison:
+    """Result of comparing an output file with a contexts file: counts of rows, and the state of the last line."""
+
     wanted: int
-    """Rows of the contexts file that count."""
+    """Rows of the contexts file, up to the row limit."""
     kept: int
+    """Rows that the output file answers."""
     copied: int
-    """Rows that take the answer of the first row of their `dedup_key`, which is kept."""
+    """Rows that take the answer of the kept first row with their `dedup_key`."""
     failed: int
-    """Rows of the output that failed, and have not been answered elsewhere in it."""
+    """Failed rows of the output that no other row of it answers."""
     foreign: int
-    """Rows of the output that answer nothing of the contexts file, or answer it once more."""
+    """Rows of the output without a row in the contexts file, or with a row that is already answered."""
     unreadable: int
-    """Lines of the output that are no rows."""
+    """Lines of the output that are not JSON objects."""
     is_cut: bool
-    """Its last line was cut off."""
+    """Whether the last line of the output is truncated."""
     good_bytes: int
-    """Length of the output file up to there."""
+    """Length of the output file without a truncated last line."""
     lacks_end: bool
-    """Its last line is whole, but for its end."""
+    """Whether the last line is complete except for its line end."""
 
     @property
     def missing(self) -> int:
-        """Rows to run."""
+        """Number of rows to run."""
         return self.wanted - self.kept - self.copied
 
 
-class Resume:
+class ResumeIndex:
     def __init__(self) -> None:
-        self._index = sqlite3.connect("", isolation_level=None)  # on disk, and gone with the connection
+        self._index = sqlite3.connect("", isolation_level=None)  # a temporary file, deleted when the connection closes
         self._index.executescript(_TABLES)
         self._tail = (0, False, False)
         self._unreadable = 0
@@ -106,8 +110,8 @@ class Resume:
     def close(self) -> None:
         self._index.close()
 
-    def compare(self, contexts: str, output: str, most: int | None) -> Findings:
-        """Match the output's rows with the first `most` rows of the contexts file."""
+    def compare(self, contexts: str, output: str, most: int | None) -> Comparison:
+        """Match the output's rows with the first `most` rows of the contexts file; None means every row."""
         self._fill("INSERT INTO wanted VALUES (?, ?, ?, ?)", self._wanted(contexts, most))
         if os.path.exists(output):
             self._fill("INSERT INTO old VALUES (?, ?, ?, ?)", self._old(output))
@@ -115,11 +119,14 @@ class Resume:
         tables = ("wanted", "kept", "copied", "old")
         wanted, kept, copied, old = (self._count(f"SELECT COUNT(*) FROM {table}") for table in tables)
         failed = self._count(
-            "SELECT COUNT(DISTINCT n) FROM missing JOIN wanted USING (n) JOIN old USING (own) WHERE old.whole IS NULL"
+            "SELECT COUNT(DISTINCT n) FROM missing JOIN wanted USING (n) JOIN old USING (key) "
+            "WHERE old.question IS NULL"
         )
-        failures = self._count("SELECT COUNT(*) FROM old WHERE whole IS NULL AND own IN (SELECT own FROM wanted)")
+        failures = self._count("SELECT COUNT(*) FROM old WHERE question IS NULL AND key IN (SELECT key FROM wanted)")
         good, is_cut, lacks_end = self._tail
-        return Findings(wanted, kept, copied, failed, old - kept - failures, self._unreadable, is_cut, good, lacks_end)
+        return Comparison(
+            wanted, kept, copied, failed, old - kept - failures, self._unreadable, is_cut, good, lacks_end
+        )
 
     def _wanted(self, contexts: str, most: int | None) -> Iterator[tuple[object, ...]]:
         n = 0
@@ -128,15 +135,15 @@ class Resume:
                 continue
             if n == most:
                 return
-            row = rows.read(line.content)
-            marks = rows.marks(row) if row else None
-            yield (n, *(marks or (None, None)), rows.shared_mark(row) if row else None)
+            row = rows.parse(line.content)
+            keys = rows.row_keys(row) if row else None
+            yield (n, *(keys or (None, None)), rows.dedup_hash(row) if row else None)
             n += 1
 
     def _old(self, output: str) -> Iterator[tuple[object, ...]]:
         for line in rows.lines(output):
             end, is_ended = line.offset + len(line.content), line.content.endswith(b"\n")
-            row = rows.read(line.content)
+            row = rows.parse(line.content)
             if row is None and not is_ended:
                 self._tail = (line.offset, True, False)
                 return
@@ -144,56 +151,58 @@ class Resume:
             if row is None:
                 self._unreadable += not line.is_blank
                 continue
-            marks = rows.marks(row)
-            own, whole = (marks.own, marks.whole) if marks else (None, None)
-            # Its end is added before anything is written behind it.
+            keys = rows.row_keys(row)
+            key, question = keys or (None, None)
+            # A missing line end is added before another row is appended.
             length = len(line.content) + (not is_ended)
-            yield line.offset, length, own, whole if rows.is_answered(row) else None
+            yield line.offset, length, key, question if rows.is_answered(row) else None
 
     def unanswered(self, contexts: str) -> Iterator[bytes]:
-        """The contexts file with empty lines in place of what need not be run: so the numbers of lines stay right."""
-        open_places = (n for (n,) in self._index.execute("SELECT n FROM missing ORDER BY rowid"))
-        wanted, n = next(open_places, None), 0
+        """Yield the contexts file with an empty line in place of each row that need not run, so that the line numbers
+        in the server's error messages stay correct."""
+        missing = (n for (n,) in self._index.execute("SELECT n FROM missing ORDER BY rowid"))
+        wanted, n = next(missing, None), 0
         for line in rows.lines(contexts):
             if wanted is None:
                 return
             if not line.is_blank and n == wanted:
                 yield line.content if line.content.endswith(b"\n") else line.content + b"\n"
-                wanted = next(open_places, None)
+                wanted = next(missing, None)
             else:
                 yield b"\n"
             n += not line.is_blank
 
     def copies(self, contexts: str, output: str) -> Iterator[tuple[int, bytes]]:
-        """Which rows take a kept answer of another, and their lines of the output."""
+        """Yield number and output line of each row that takes the kept answer of another row."""
         answers = self._index.execute("SELECT n, offset, length FROM copied ORDER BY n")
         with open(output, "rb") as file:
-            given = enumerate(line.content for line in rows.lines(contexts) if not line.is_blank)
+            numbered = enumerate(line.content for line in rows.lines(contexts) if not line.is_blank)
             for wanted, offset, length in answers:
-                content = next(content for n, content in given if n == wanted)
+                content = next(content for n, content in numbered if n == wanted)
                 file.seek(offset)
-                row = rows.answered_like(rows.read(content) or {}, rows.read(file.read(length)) or {})
+                row = rows.with_answer_of(rows.parse(content) or {}, rows.parse(file.read(length)) or {})
                 yield wanted, json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode()
 
-    def note_copy(self, n: int, where: Place) -> None:
-        self._index.execute("INSERT INTO kept VALUES (?, ?, ?)", (n, where.offset, where.length))
+    def add_copy(self, n: int, written: ByteRange) -> None:
+        """Record the byte range of an input row's copied answer."""
+        self._index.execute("INSERT INTO kept VALUES (?, ?, ?)", (n, written.offset, written.length))
 
-    def note(self, place: int, where: Place) -> None:
-        """The job's row of this place, from 0 on, was written there."""
-        self._index.execute("INSERT INTO fresh VALUES (?, ?, ?)", (place + 1, where.offset, where.length))
+    def add_row(self, position: int, written: ByteRange) -> None:
+        """Record the byte range of the job's row at this position, counted from 0."""
+        self._index.execute("INSERT INTO fresh VALUES (?, ?, ?)", (position + 1, written.offset, written.length))
 
-    def in_order(self) -> Iterator[Place]:
-        """Where the rows of the finished output lie, in input order."""
-        return (Place(offset, length) for _, offset, length in self._index.execute(_IN_ORDER))
+    def in_order(self) -> Iterator[ByteRange]:
+        """Yield the byte ranges of the finished output's rows, in input order."""
+        return (ByteRange(offset, length) for _, offset, length in self._index.execute(_IN_ORDER))
 
     def is_in_order(self, size: int) -> bool:
-        """Whether a file of this size has these rows, one after the other, and nothing else."""
-        at = 0
-        for place in self.in_order():
-            if place.offset != at:
+        """Return whether a file of this size consists of exactly these rows, in input order."""
+        end = 0
+        for row in self.in_order():
+            if row.offset != end:
                 return False
-            at += place.length
-        return at == size
+            end += row.length
+        return end == size
 
     def _fill(self, statement: str, values: Iterable[tuple[object, ...]]) -> None:
         self._index.execute("BEGIN")

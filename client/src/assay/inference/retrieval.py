@@ -1,5 +1,8 @@
-"""The small step in front: from questions and documents to contexts. By the name of an API where a document has it,
-else by the similarity of embeddings, which the server makes."""
+"""Retrieval step before inference: finds a context for each question among the documents.
+
+It matches by the name of an API if a document has that name, otherwise by the similarity of embeddings, which the
+server computes.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ from itertools import islice
 from typing import Any
 
 from assay.inference import rows
-from assay.inference.documents import Documents, Embed, checked, normal
+from assay.inference.documents import Documents, Embed, normalize, parse_line
 
-#: Questions whose embeddings are asked for in one job.
+#: Number of questions embedded per job.
 PAGE = 1000
 
 
 @dataclass(frozen=True)
-class Found:
+class RetrievedContext:
     api: str = ""
     method: str | None = None
     context: str = ""
@@ -26,11 +29,11 @@ class Found:
 
 
 def check_queries(path: str) -> int:
-    """The number of questions. Raises ValueError with the line that is wrong."""
+    """Validate a queries file and return its number of questions. Raise ValueError, with the line number."""
     number = 0
     for line in rows.lines(path):
         if not line.is_blank:
-            checked(path, line, "query", "target_api")
+            parse_line(path, line, "query", "target_api")
             number += 1
     return number
 
@@ -38,61 +41,63 @@ def check_queries(path: str) -> int:
 def contexts(
     path: str, documents: Documents, embed: Embed, per_query: int, min_similarity: float
 ) -> Iterator[dict[str, Any]]:
-    """A row of a contexts file for each question, in order."""
-    read = (rows.read(line.content) or {} for line in rows.lines(path) if not line.is_blank)
-    numbered = enumerate(read)
+    """Yield a row of a contexts file for each question, in order."""
+    queries = (rows.parse(line.content) or {} for line in rows.lines(path) if not line.is_blank)
+    numbered = enumerate(queries)
     while page := list(islice(numbered, PAGE)):
         found = {n: _by_name(documents, row, per_query) for n, row in page}
-        rest = [(n, row["query"]) for n, row in page if found[n] is None]
-        similar = _by_similarity(documents, [query for _, query in rest], embed, per_query, min_similarity)
-        found.update(zip((n for n, _ in rest), similar))
+        unmatched = [(n, row["query"]) for n, row in page if found[n] is None]
+        similar = _by_similarity(documents, [query for _, query in unmatched], embed, per_query, min_similarity)
+        found.update(zip((n for n, _ in unmatched), similar))
         for n, row in page:
-            told = found[n]
-            assert told is not None
-            yield _context_row(n, row, *told)
+            result = found[n]
+            assert result is not None
+            yield _context_row(n, row, *result)
 
 
-def _by_name(documents: Documents, row: dict[str, Any], most: int) -> tuple[Found, float] | None:
+def _by_name(documents: Documents, row: dict[str, Any], most: int) -> tuple[RetrievedContext, float] | None:
     began = time.perf_counter()
     api = row.get("target_api")
     indices = documents.of_api(api, most) if api else []
     if not indices:
         return None
     context = "\n\n".join(str(document["text"]) for document in documents.read(indices))
-    return Found(str(api), "exact_api_match", context), time.perf_counter() - began
+    return RetrievedContext(str(api), "exact_api_match", context), time.perf_counter() - began
 
 
 def _by_similarity(
     documents: Documents, queries: Sequence[str], embed: Embed, most: int, min_similarity: float
-) -> Iterator[tuple[Found, float]]:
+) -> Iterator[tuple[RetrievedContext, float]]:
     if not queries:
         return
     if not len(documents):
-        yield from ((Found(error="There are no documents."), 0.0) for _ in queries)
+        yield from ((RetrievedContext(error="There are no documents."), 0.0) for _ in queries)
         return
-    documents.vectors(embed)  # not part of any question's time
+    documents.vectors(embed)  # computed before the clock starts: it is not part of a question's retrieval time
     began = time.perf_counter()
-    vectors = [normal(each) for each in embed(queries)]
+    vectors = [normalize(each) for each in embed(queries)]
     share = (time.perf_counter() - began) / len(queries)
     for vector in vectors:
         began = time.perf_counter()
         yield _nearest(documents, vector, embed, most, min_similarity), share + time.perf_counter() - began
 
 
-def _nearest(documents: Documents, vector: array[float] | str, embed: Embed, most: int, min_similarity: float) -> Found:
+def _nearest(
+    documents: Documents, vector: array[float] | str, embed: Embed, most: int, min_similarity: float
+) -> RetrievedContext:
     if isinstance(vector, str):
-        return Found(error=f"The question could not be embedded: {vector}")
-    measured = documents.nearest(vector, most, embed)
-    near = [index for similarity, index in measured if similarity >= min_similarity]
+        return RetrievedContext(error=f"The question could not be embedded: {vector}")
+    nearest = documents.nearest(vector, most, embed)
+    near = [index for similarity, index in nearest if similarity >= min_similarity]
     if not near:
-        best = f"the nearest has {measured[0][0]:.2f}, and {min_similarity:g} is asked for"
-        return Found(error=f"No document is similar enough: {best}.")
+        best = f"the highest similarity is {nearest[0][0]:.2f}, the minimum is {min_similarity:g}"
+        return RetrievedContext(error=f"No document is similar enough: {best}.")
     chosen = list(documents.read(near))
     context = "\n\n".join(str(document["text"]) for document in chosen)
-    return Found(str(chosen[0].get("api") or ""), "embedding_similarity", context)
+    return RetrievedContext(str(chosen[0].get("api") or ""), "embedding_similarity", context)
 
 
-def _context_row(n: int, row: dict[str, Any], found: Found, seconds: float) -> dict[str, Any]:
+def _context_row(n: int, row: dict[str, Any], found: RetrievedContext, seconds: float) -> dict[str, Any]:
     name = row["id"] if row.get("id") is not None else f"item_{n}"
     made = {
         "id": name,

@@ -1,8 +1,8 @@
-"""The one core of all trainer adapters: items in, rows out, through as few jobs as possible.
+"""Shared core of the trainer adapters: batches concurrent reward calls into as few jobs as possible.
 
-Calls that arrive within a few milliseconds of each other, from any thread or event loop, become one job; their groups
-stay apart. All of it happens on one daemon thread with an event loop of its own, started by the first call of a
-process: a fork or a pickle carries settings along and nothing that is open.
+Calls that arrive within a few milliseconds of each other, from any thread or event loop, become a single job; their
+groups stay separate. A daemon thread with its own event loop does the work; the first call in a process starts it.
+A fork or a pickle takes over only the settings, no open thread or connection.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from assay.async_client import AsyncAssay, AsyncJob
 from assay.errors import InvalidRequest, WaitTimeout
 from assay.model import ItemError, Row
 from assay.retry import Retry
-from assay.rewards.spec import RewardLike, RewardSpec, named_reward, read_reward
+from assay.rewards.spec import RewardLike, RewardSpec, named_reward, parse_reward
 
 Item = Mapping[str, Any]
 
-#: Seconds that the first call of a job waits for others.
+#: Seconds that the first call of a batch waits for further calls.
 WINDOW_S = 0.005
-#: Items that make a job go at once.
-MOST_ITEMS = 4_000
-#: Seconds that the server may hold its answer to a submit: most jobs of a trainer's step are done by then.
-HELD_S = 20.0
-#: Seconds after the timeout when a job ends by itself, should its trainer be gone.
-ORPHANED_S = 30.0
+#: Number of items at which a batch is submitted without further waiting.
+MAX_ITEMS = 4_000
+#: Seconds that the server may delay its response to a submit: most jobs of a training step end within this time.
+SUBMIT_WAIT_S = 20.0
+#: Seconds after the timeout at which the server ends the job itself, in case the trainer process has died.
+ORPHAN_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -40,99 +40,99 @@ class Settings:
     url: str | None = None
     token: str | None = field(default=None, repr=False)
     timeout_s: float = 300.0
-    """What has no outcome by then is invalid, and the job is cancelled."""
+    """Items without an outcome after this time are invalid, and the job is cancelled."""
     window_s: float = WINDOW_S
     priority: str = "interactive"
     cache: str = "use"
     retry: Retry | None = None
-    """How long to keep trying when the server is away; two minutes if not given, then the call fails."""
+    """Retry policy for a server that is unavailable; by default the call fails after two minutes of retries."""
 
 
-_making = threading.Lock()
+_creation_lock = threading.Lock()
 
 
-def _make_anew() -> None:
-    """A lock that another thread held when this process was forked would never be free again."""
-    global _making
-    _making = threading.Lock()
+def _replace_creation_lock() -> None:
+    """Replace the lock in a forked process: if another thread held it during the fork, it would stay locked forever."""
+    global _creation_lock
+    _creation_lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_make_anew)
+    os.register_at_fork(after_in_child=_replace_creation_lock)
 
 
 class RewardClient:
-    """Rewards for items (`prompt`, `response`, `reference`, `group_id`, `response_tokens`, ...), one row for each.
+    """Client that scores items (`prompt`, `response`, `reference`, `group_id`, `response_tokens`, ...): a row per item.
 
-    Threads, event loops and forked processes may share it, and it can be pickled.
+    Threads, event loops and forked processes may share an instance, and it can be pickled.
     """
 
     def __init__(self, reward: RewardLike, **settings: Any) -> None:
         """Settings are those of `Settings`: url, token, timeout_s, window_s, priority, cache, retry."""
-        read_reward(reward)  # what is wrong with it is said now, not at the first step
+        parse_reward(reward)  # an invalid reward raises now, not at the first training step
         self._settings = Settings(reward, **settings)
-        self._pump: _Pump | None = None
+        self._thread: _BatchingThread | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_settings": self._settings, "_pump": None}
+        return {"_settings": self._settings, "_thread": None}
 
     def score(self, items: Sequence[Item]) -> list[Row]:
-        """Blocks until every item has a row, or the time is up."""
+        """Score items; block until every item has a row, at most `timeout_s`."""
         return self.submit(items).result()
 
     async def score_async(self, items: Sequence[Item]) -> list[Row]:
         return await asyncio.wrap_future(self.submit(items))
 
     def submit(self, items: Sequence[Item]) -> Future[list[Row]]:
-        call = _Call(list(items))
+        call = _PendingCall(list(items))
         if call.items:
-            self._of_this_process().put(call)
+            self._thread_of_this_process().put(call)
         else:
             call.rows.set_result([])
         return call.rows
 
     def reward(self) -> RewardSpec:
-        """What is asked for; by a name, as the server has it."""
-        return self._of_this_process().reward().result()
+        """Return the spec of the reward; a reward given by name is looked up on the server."""
+        return self._thread_of_this_process().reward().result()
 
     async def reward_async(self) -> RewardSpec:
-        return await asyncio.wrap_future(self._of_this_process().reward())
+        return await asyncio.wrap_future(self._thread_of_this_process().reward())
 
     def close(self) -> None:
-        """Wait for what is under way, then let go of thread and connections. A further call makes new ones."""
-        pump, self._pump = self._pump, None
-        if pump is not None and pump.process == os.getpid():
-            pump.close()
+        """Wait for the calls in flight, then stop the thread and close its connections. A later call restarts it."""
+        thread, self._thread = self._thread, None
+        if thread is not None and thread.process == os.getpid():
+            thread.close()
 
-    def _of_this_process(self) -> _Pump:
-        with _making:
-            if self._pump is None or self._pump.process != os.getpid():
-                self._pump = _Pump(self._settings)
-            return self._pump
+    def _thread_of_this_process(self) -> _BatchingThread:
+        with _creation_lock:
+            if self._thread is None or self._thread.process != os.getpid():
+                self._thread = _BatchingThread(self._settings)
+            return self._thread
 
 
 @dataclass
-class _Call:
+class _PendingCall:
     items: list[Item]
     rows: Future[list[Row]] = field(default_factory=Future)
 
 
-class _Pump:
-    """The thread. Everything below `put` and `reward` runs on its loop."""
+class _BatchingThread:
+    """Thread with an event loop that batches calls into jobs. Only `put`, `reward` and `close` run on other threads."""
 
     def __init__(self, settings: Settings) -> None:
         self.process = os.getpid()
         self._settings = settings
         self._loop = asyncio.new_event_loop()
-        self._waiting: list[_Call] = []
+        self._pending: list[_PendingCall] = []
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._client: AsyncAssay | None = None
-        self._known: asyncio.Task[RewardSpec] | None = None
+        self._reward_task: asyncio.Task[RewardSpec] | None = None
         self._thread = threading.Thread(target=self._loop.run_forever, name="assay-rewards", daemon=True)
         self._thread.start()
 
-    def put(self, call: _Call) -> None:
+    def put(self, call: _PendingCall) -> None:
         self._loop.call_soon_threadsafe(self._add, call)
 
     def reward(self) -> Future[RewardSpec]:
@@ -145,40 +145,40 @@ class _Pump:
         self._loop.close()
 
     async def _finish(self) -> None:
-        self._send()
+        self._flush()
         while self._tasks:
             await asyncio.wait(self._tasks)
         if self._client is not None:
             await self._client.close()
 
-    def _add(self, call: _Call) -> None:
-        self._waiting.append(call)
-        if sum(len(each.items) for each in self._waiting) >= MOST_ITEMS:
-            self._send()
+    def _add(self, call: _PendingCall) -> None:
+        self._pending.append(call)
+        if sum(len(each.items) for each in self._pending) >= MAX_ITEMS:
+            self._flush()
         elif self._timer is None:
-            self._timer = self._loop.call_later(self._settings.window_s, self._send)
+            self._timer = self._loop.call_later(self._settings.window_s, self._flush)
 
-    def _send(self) -> None:
+    def _flush(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        calls, self._waiting = self._waiting, []
-        # A call whose waiter has left is not made; from here on it cannot be taken back.
+        calls, self._pending = self._pending, []
+        # Drop calls whose future was cancelled; from here on a future cannot be cancelled any more.
         calls = [call for call in calls if call.rows.set_running_or_notify_cancel()]
         if calls:
-            task = self._loop.create_task(self._answer(calls))
+            task = self._loop.create_task(self._complete(calls))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, calls: Sequence[_Call]) -> None:
+    async def _complete(self, calls: Sequence[_PendingCall]) -> None:
         try:
-            rows = await self._score([_apart(item, n) for n, call in enumerate(calls) for item in call.items])
+            rows = await self._score([_with_own_group(item, n) for n, call in enumerate(calls) for item in call.items])
         except InvalidRequest as error:
-            if len(calls) > 1:  # one caller's mistake is not another's
-                await asyncio.gather(*(self._answer([call]) for call in calls))
+            if len(calls) > 1:  # an invalid item of a call must not fail the other calls: submit each call separately
+                await asyncio.gather(*(self._complete([call]) for call in calls))
             else:
                 calls[0].rows.set_exception(error)
-        except Exception as error:  # noqa: BLE001  # raised where somebody waits for it
+        except Exception as error:  # noqa: BLE001  # raised in the threads that wait for these futures
             for call in calls:
                 call.rows.set_exception(error)
         else:
@@ -200,8 +200,8 @@ class _Pump:
             reward.spec,
             priority=settings.priority,
             cache=settings.cache,
-            deadline_s=settings.timeout_s + ORPHANED_S,
-            wait_s=min(HELD_S, settings.timeout_s),
+            deadline_s=settings.timeout_s + ORPHAN_TIMEOUT_S,
+            wait_s=min(SUBMIT_WAIT_S, settings.timeout_s),
         )
         late = Row(-1, status="timed_out", error=ItemError("timed_out", f"No reward within {settings.timeout_s:g} s."))
         rows = [late] * len(items)
@@ -219,13 +219,13 @@ class _Pump:
             return rows
 
     async def _reward(self) -> RewardSpec:
-        """Looked up once. A failure is not kept."""
-        if self._known is None or (self._known.done() and self._known.exception() is not None):
-            self._known = self._loop.create_task(self._look_up())
-        return await asyncio.shield(self._known)
+        """Return the spec of the reward, looked up once; a failed lookup is not cached."""
+        if self._reward_task is None or (self._reward_task.done() and self._reward_task.exception() is not None):
+            self._reward_task = self._loop.create_task(self._look_up())
+        return await asyncio.shield(self._reward_task)
 
     async def _look_up(self) -> RewardSpec:
-        given = read_reward(self._settings.reward)
+        given = parse_reward(self._settings.reward)
         if isinstance(given, str):
             return named_reward(given, await self._assay().rewards())
         return given
@@ -236,6 +236,6 @@ class _Pump:
         return self._client
 
 
-def _apart(item: Item, call: int) -> Item:
-    """With a group of its own call: two callers may both have a group "0"."""
+def _with_own_group(item: Item, call: int) -> Item:
+    """Prefix the group id with the number of the call: two callers may both have a group "0"."""
     return {**item, "group_id": f"{call}:{item['group_id']}"} if item.get("group_id") is not None else item

@@ -1,4 +1,4 @@
-"""From what trainers pass around to items of a job."""
+"""Converts the arguments that trainers pass to reward functions into items of a job."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assay.rewards.question import as_reference
+from assay.rewards.length_penalty.question import as_reference
 
-#: Columns of a dataset that are looked for, in this order.
+#: Dataset columns that may hold the references, by precedence.
 REFERENCE_COLUMNS = ("reference", "answer", "solution", "ground_truth")
 
 
@@ -19,9 +19,10 @@ def make_items(
     groups: Sequence[Any] | None = None,
     response_tokens: Sequence[int] | None = None,
 ) -> list[dict[str, Any]]:
-    """One item per response; texts or message lists. Without groups, equal prompts make one.
+    """Build an item per response. Responses and prompts are texts or message lists. Without `groups`, responses to
+    equal prompts form a group.
 
-    Raises ValueError when the lists differ in length.
+    Raise ValueError if the lists differ in length.
     """
     given = {"prompts": prompts, "references": references, "groups": groups, "response_tokens": response_tokens}
     for name, values in given.items():
@@ -45,7 +46,7 @@ def make_items(
 
 
 def references_in(columns: Mapping[str, Any], name: str | None) -> Sequence[Any] | None:
-    """The column that holds right answers. Raises KeyError for one that was named and is not there."""
+    """Return the dataset column that holds the references. Raise KeyError if the column `name` does not exist."""
     if name is not None:
         if name not in columns:
             raise KeyError(f"the dataset has no column {name!r}; it has {', '.join(sorted(columns)) or 'none'}")
@@ -55,7 +56,7 @@ def references_in(columns: Mapping[str, Any], name: str | None) -> Sequence[Any]
 
 
 def _chat(value: Any) -> Any:
-    """A text, or messages with what the server reads of them."""
+    """Return a text unchanged, and messages as plain dicts without null fields."""
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
@@ -64,7 +65,7 @@ def _chat(value: Any) -> Any:
 
 
 def _with_short_groups(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A whole prompt is a long name for a group."""
+    """Replace group ids by short numbers, as a group id may be a whole prompt."""
     numbers: dict[str, str] = {}
     for item in items:
         if "group_id" in item:

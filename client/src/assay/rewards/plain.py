@@ -1,4 +1,4 @@
-"""Rewards as a plain function, for a loop of your own."""
+"""Reward function for your own training loop, without a trainer library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from assay.rewards.spec import RewardLike
 
 
 class Reward:
-    """`Reward(["math_equal"])(responses, references=...)` is one number per response, None where there is none."""
+    """Reward function: `Reward(["math_equal"])(responses, references=...)` returns a number per response, or None for a
+    response that could not be scored."""
 
     def __init__(self, reward: RewardLike, **settings: Any) -> None:
         """Settings: url, token, timeout_s, window_s, priority, cache, retry."""
@@ -25,7 +26,7 @@ class Reward:
         prompts: Sequence[Any] | None = None,
         **more: Any,
     ) -> list[float | None]:
-        """More: `groups` (equal prompts make one if not given) and `response_tokens`."""
+        """Score responses. Further arguments: `groups` (by default, equal prompts form a group), `response_tokens`."""
         return values(self.rows(responses, references, prompts, **more))
 
     async def call_async(
@@ -44,10 +45,10 @@ class Reward:
         prompts: Sequence[Any] | None = None,
         **more: Any,
     ) -> list[Row]:
-        """With parts and reasons."""
+        """Score responses and return the whole rows, with the parts of each score and the errors."""
         return self.client.score(make_items(responses, prompts, references, **more))
 
 
 def values(rows: Sequence[Row]) -> list[float | None]:
-    """A failure is no number, whatever the job filled in."""
+    """Return the scores; an invalid row is None, even if the job filled in a score."""
     return [row.score if row.valid else None for row in rows]

@@ -1,5 +1,5 @@
-"""What a reward is: the spec of a `score` job, given as such, as a list of scorers, in a JSON file, or by the name that
-the server knows it by."""
+"""Parses a reward: the spec of a `score` job, a list of scorers, a JSON file with either, or the name of a reward that
+is configured on the server."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
-from assay.rewards.foreign import as_plain
-from assay.submission import Scorer, scoring
+from assay.rewards.length_penalty.trainer_values import as_plain
+from assay.submission import Scorer, score_spec
 
-#: A spec, scorers, the path of a JSON file that holds either, or a name of the server's.
+#: A spec, a list of scorers, the path of a JSON file with either, or the name of a reward of the server.
 RewardLike = Union[Mapping[str, Any], Sequence[Scorer], str, "os.PathLike[str]"]
 
-#: Penalties that look at how long a response is, and those that compare it with its group.
+#: Penalties that depend on the length of a response, and penalties that compare a response with its group.
 _BY_LENGTH = ("group_length", "overlong_buffer", "soft_overlong")
 _BY_GROUP = ("group_length",)
 
@@ -24,19 +24,19 @@ _BY_GROUP = ("group_length",)
 class RewardSpec:
     spec: Mapping[str, Any]
     fill: float = 0.0
-    """What stands for an invalid item where a trainer takes numbers only."""
+    """Score of an invalid item for trainers that accept only numbers."""
 
     @property
-    def compares(self) -> bool:
-        """Whether a reward depends on the other answers to the same prompt."""
+    def compares_group(self) -> bool:
+        """Whether the reward of a response depends on the other responses of its group."""
         return bool(self.spec.get("group_statistics")) or any(name in _BY_GROUP for name in self._penalties)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of the parts that results have; not the many of a judge's own (`judge.spread`, ...)."""
+        """Names of the parts in each result, without the details of a judge (`judge.spread`, ...)."""
         named = [str(each.get("as") or each["name"]) for each in self.spec.get("scorers", ())]
         if named and any(self.spec.get(each) for each in ("judge", "penalties", "group_statistics")):
-            named.append("base")  # scorers alone have no need of it: it is their score
+            named.append("base")  # with scorers alone it would repeat the score
         if self.spec.get("judge"):
             named.append("judge")
         named += self._penalties
@@ -53,8 +53,8 @@ class RewardSpec:
         return [str(each["name"]) for each in self.spec.get("penalties", ())]
 
 
-def read_reward(given: RewardLike) -> RewardSpec | str:
-    """The reward, or the name under which the server has it. Raises ValueError for what can be neither."""
+def parse_reward(given: RewardLike) -> RewardSpec | str:
+    """Parse a reward to its spec, or to the name of a reward of the server. Raise ValueError if it is neither."""
     if isinstance(given, str) and given.lstrip()[:1] in ("{", "["):
         given = json.loads(given)
     if isinstance(given, os.PathLike) or (isinstance(given, str) and given.endswith(".json")):
@@ -62,26 +62,26 @@ def read_reward(given: RewardLike) -> RewardSpec | str:
             given = json.load(file)
     if isinstance(given, str):
         if not given.strip():
-            raise ValueError("Say which reward: a spec, a list of scorers, a JSON file, or a name of the server's.")
+            raise ValueError("The reward is empty: give a spec, a list of scorers, a JSON file, or a server's reward.")
         return given.strip()
     if isinstance(given, Mapping):
         whole = as_plain(given)
-        return _reward_of(whole["spec"], whole.get("fill")) if "spec" in whole else _reward_of(whole)
+        return _reward_spec(whole["spec"], whole.get("fill")) if "spec" in whole else _reward_spec(whole)
     if isinstance(given, Sequence) and given:
-        return _reward_of({"scorers": as_plain(given)})
-    raise ValueError(f"{given!r} is no reward: give a spec, a list of scorers, a JSON file, or a name of the server's.")
+        return _reward_spec({"scorers": as_plain(given)})
+    raise ValueError(f"{given!r} is not a reward: give a spec, a list of scorers, a JSON file, or a server's reward.")
 
 
 def named_reward(name: str, listed: Sequence[Mapping[str, Any]]) -> RewardSpec:
-    """From what `GET /v1/rewards` lists. Raises ValueError."""
+    """Find a reward by name in the list of `GET /v1/rewards`. Raise ValueError if the server does not have it."""
     for each in listed:
         if each["name"] == name:
-            return _reward_of(each["spec"], each.get("fill"))
-    known = ", ".join(str(each["name"]) for each in listed) or "none; ASSAY_REWARDS_FILE names the file that lists them"
-    raise ValueError(f"The server has no reward {name!r}; it has: {known}. Scorers are given as a list: [{name!r}].")
+            return _reward_spec(each["spec"], each.get("fill"))
+    known = ", ".join(str(each["name"]) for each in listed) or "no rewards; configure them in ASSAY_REWARDS_FILE"
+    raise ValueError(f"The server has no reward {name!r}; it has: {known}. A scorer is given as a list: [{name!r}].")
 
 
-def _reward_of(spec: Mapping[str, Any], fill: float | None = None) -> RewardSpec:
-    """Scorers may be given by their names alone."""
-    named = scoring(spec["scorers"]) if spec.get("scorers") else {}
+def _reward_spec(spec: Mapping[str, Any], fill: float | None = None) -> RewardSpec:
+    """Build the reward; a scorer given by name alone is expanded."""
+    named = score_spec(spec["scorers"]) if spec.get("scorers") else {}
     return RewardSpec({**spec, **named}, float(fill or 0.0))

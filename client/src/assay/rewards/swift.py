@@ -1,6 +1,6 @@
-"""A reward for ms-swift: `--external_plugins <a file that calls register()> --reward_funcs assay`.
+"""Reward function for ms-swift: `--external_plugins <a file that calls register()> --reward_funcs assay`.
 
-ms-swift is imported only to be registered with: without it the class stands on its own, with the face of `AsyncORM`.
+Only `register` imports ms-swift; without it the class can be used alone, with the interface of `AsyncORM`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from assay.rewards.spec import RewardLike
 
 
 class SwiftReward:
-    """An instance is a reward function of ms-swift's: awaited with completions and the dataset's columns."""
+    """Reward function of ms-swift: ms-swift awaits an instance with the completions and the dataset's columns."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class SwiftReward:
 
 
 def register(reward: RewardLike, name: str = "assay", **settings: Any) -> type[SwiftReward]:
-    """Make it known to ms-swift as `--reward_funcs <name>`. Settings are those of `SwiftReward`."""
+    """Register the reward with ms-swift for `--reward_funcs <name>`; the settings are those of `SwiftReward`."""
     try:
         from swift.rewards import AsyncORM, orms
     except ImportError:  # before ms-swift 4
@@ -53,24 +53,24 @@ def register(reward: RewardLike, name: str = "assay", **settings: Any) -> type[S
 def register_in(
     orms: MutableMapping[str, Any], base: type, reward: RewardLike, name: str = "assay", **settings: Any
 ) -> type[SwiftReward]:
-    """ms-swift makes the instances itself, with its own arguments."""
+    """Register a class in `orms`, because ms-swift creates the instances itself, with its own arguments."""
 
     class Registered(SwiftReward, base):  # type: ignore[misc]  # the base is known at run time only
         def __init__(self, args: Any = None, **_: Any) -> None:
             SwiftReward.__init__(self, reward, args=args, **settings)
 
-    Registered.__name__ = Registered.__qualname__ = name  # what ms-swift logs it under
+    Registered.__name__ = Registered.__qualname__ = name  # the name in ms-swift's logs
     orms[name] = Registered
     return Registered
 
 
 def _prompts(conversations: Sequence[Sequence[Mapping[str, Any]]] | None) -> list[Any] | None:
-    """What was asked: the messages before the completion."""
+    """Return the prompt of each conversation: the messages before the completion."""
     if conversations is None:
         return None
     return [list(messages[:-1]) or None for messages in conversations]
 
 
 def _count(ids: Any) -> int:
-    """Token ids of one response, in one list or a list for each turn."""
+    """Count the token ids of a response, given as a flat list or as a list per turn."""
     return sum(len(each) for each in ids) if ids and isinstance(ids[0], (list, tuple)) else len(ids)

@@ -1,4 +1,4 @@
-"""A reward function for TRL: `GRPOTrainer(reward_funcs=TrlReward([...]))`. TRL itself is not imported."""
+"""Reward function for TRL: `GRPOTrainer(reward_funcs=TrlReward([...]))`. Does not import TRL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _TrlReward:
     def __init__(
         self, reward: RewardLike, *, name: str = "assay", reference_column: str | None = None, **settings: Any
     ) -> None:
-        """`name` is what TRL logs it under. Settings: url, token, timeout_s, window_s, priority, cache, retry."""
+        """`name` is the name in TRL's logs. Settings: url, token, timeout_s, window_s, priority, cache, retry."""
         self.__name__ = name
         self._reference_column = reference_column
         self.client = RewardClient(reward, **settings)
@@ -30,8 +30,8 @@ class _TrlReward:
             response_tokens=None if ids is None else [len(each) for each in ids],
         )
 
-    def _told(self, rows: Sequence[Row], columns: dict[str, Any], parts: Sequence[str]) -> list[float | None]:
-        """The rewards, after telling TRL's tables and metrics what they are made of."""
+    def _log_and_return(self, rows: Sequence[Row], columns: dict[str, Any], parts: Sequence[str]) -> list[float | None]:
+        """Log the parts, errors and share of valid rows to TRL's tables and metrics, and return the rewards."""
         log_extra: Callable[[str, list[Any]], None] | None = columns.get("log_extra")
         log_metric: Callable[[str, float], None] | None = columns.get("log_metric")
         if log_extra:
@@ -44,16 +44,17 @@ class _TrlReward:
 
 
 class TrlReward(_TrlReward):
-    """Picklable, as AsyncGRPO wants it; None where there is no score, which TRL leaves out of that sample's sum."""
+    """Blocking reward function. Picklable, as AsyncGRPO requires. A sample without a score gets None, which TRL leaves
+    out of that sample's sum."""
 
     def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:
         rows = self.client.score(self._items(prompts, completions, columns))
-        return self._told(rows, columns, self.client.reward().parts)
+        return self._log_and_return(rows, columns, self.client.reward().parts)
 
 
 class AsyncTrlReward(_TrlReward):
-    """The same, awaited: TRL runs it beside other asynchronous reward functions."""
+    """Asyncio version of `TrlReward`: TRL runs it concurrently with other asynchronous reward functions."""
 
     async def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:
         rows = await self.client.score_async(self._items(prompts, completions, columns))
-        return self._told(rows, columns, (await self.client.reward_async()).parts)
+        return self._log_and_return(rows, columns, (await self.client.reward_async()).parts)

@@ -1,9 +1,10 @@
-"""A reward function for verl, by the path of this file or as `pkg://assay.rewards.verl`. verl itself is not imported.
+"""Reward functions for verl, loaded by the path of this file or as `pkg://assay.rewards.verl`. Does not import verl.
 
-`compute_score` is for one sample, `compute_score_async` the same for verl's reward loop (all samples of a step are then
-in flight together, and become one job), `compute_score_batch` takes the plurals. Which reward: ASSAY_REWARD (a name of
-the server's, a JSON file, or JSON), or `reward_kwargs.reward`; where: ASSAY_URL and ASSAY_TOKEN, or `url` and `token`.
-Every dict has the same keys: a part that a sample does not have is 0.0, and `valid` says whether to believe it.
+`compute_score` scores a single sample. `compute_score_async` is its asyncio version for verl's reward loop, where the
+samples of a step are in flight together and become a single job. `compute_score_batch` scores a batch. The reward is
+set by ASSAY_REWARD (the name of a server's reward, a JSON file, or JSON) or `reward_kwargs.reward`; the server by
+ASSAY_URL and ASSAY_TOKEN, or `url` and `token`. Every returned dict has the same keys: a part that a sample does not
+have is 0.0, and `valid` says whether the score can be used.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any
 
 from assay.model import Row
 from assay.rewards.core import RewardClient
-from assay.rewards.foreign import as_plain
 from assay.rewards.items import make_items
+from assay.rewards.length_penalty.trainer_values import as_plain
 from assay.rewards.spec import RewardSpec
 
-#: Keyword arguments that are the reward's; the rest are verl's own and mean nothing here.
+#: Keyword arguments of the reward; verl's other keyword arguments are ignored.
 _SETTINGS = ("reward", "url", "token", "timeout_s", "window_s", "priority", "cache")
 
 
@@ -31,7 +32,7 @@ def compute_score(
     **kwargs: Any,
 ) -> dict[str, Any]:
     client = _client_of(kwargs)
-    reward = _for_one(client.reward())
+    reward = _require_independent(client.reward())
     return _result(client.score(_item(solution_str, ground_truth, extra_info))[0], reward)
 
 
@@ -43,7 +44,7 @@ async def compute_score_async(
     **kwargs: Any,
 ) -> dict[str, Any]:
     client = _client_of(kwargs)
-    reward = _for_one(await client.reward_async())
+    reward = _require_independent(await client.reward_async())
     return _result((await client.score_async(_item(solution_str, ground_truth, extra_info)))[0], reward)
 
 
@@ -54,23 +55,24 @@ def compute_score_batch(
     extra_infos: Sequence[Any] | None = None,
     **kwargs: Any,
 ) -> list[dict[str, Any]]:
-    """Groups are told by `extra_info["uid"]` or `["index"]`; a reward that compares answers needs one of them."""
+    """Score a batch. `extra_info["uid"]` or `["index"]` gives the group; a reward that compares the responses of a
+    group needs either of them, and raises ValueError without."""
     client = _client_of(kwargs)
     reward = client.reward()
     infos = list(extra_infos) if extra_infos is not None else [None] * len(solution_strs)
-    groups = [_of(info, "uid", "index") for info in infos]
-    if reward.compares and None in groups:
-        raise ValueError(f"{_COMPARES} Put a `uid` into extra_info, or use LengthPenaltyRewardManager.")
+    groups = [_first_value(info, "uid", "index") for info in infos]
+    if reward.compares_group and None in groups:
+        raise ValueError(f"{_COMPARES_GROUP} Put a `uid` into extra_info, or use LengthPenaltyRewardManager.")
     items = make_items(
         list(solution_strs),
-        [_of(info, "prompt", "question") for info in infos],
+        [_first_value(info, "prompt", "question") for info in infos],
         list(ground_truths),
         None if None in groups else groups,
     )
     return [_result(row, reward) for row in client.score(items)]
 
 
-_COMPARES = "This reward compares the answers to one prompt."
+_COMPARES_GROUP = "This reward compares the responses to a prompt."
 
 
 def _client_of(kwargs: dict[str, Any]) -> RewardClient:
@@ -81,26 +83,26 @@ def _client_of(kwargs: dict[str, Any]) -> RewardClient:
     return known or _CLIENTS.setdefault(key, RewardClient(**json.loads(key)))
 
 
-#: One for all calls with the same settings: they share jobs.
+#: Clients by settings: calls with the same settings share a client, and so share jobs.
 _CLIENTS: dict[str, RewardClient] = {}
 
 
 def _item(response: str, reference: Any, extra_info: Any) -> list[dict[str, Any]]:
-    return make_items([response], [_of(extra_info, "prompt", "question")], [reference])
+    return make_items([response], [_first_value(extra_info, "prompt", "question")], [reference])
 
 
-def _of(extra_info: Any, *names: str) -> Any:
-    """The first of these that is there."""
+def _first_value(extra_info: Any, *names: str) -> Any:
+    """Return the first of these fields of `extra_info` that has a value, or None."""
     return next((extra_info[name] for name in names if extra_info and extra_info.get(name) is not None), None)
 
 
-def _for_one(reward: RewardSpec) -> RewardSpec:
-    if reward.compares:
-        raise ValueError(f"{_COMPARES} One sample at a time is no group: use compute_score_batch.")
+def _require_independent(reward: RewardSpec) -> RewardSpec:
+    if reward.compares_group:
+        raise ValueError(f"{_COMPARES_GROUP} A single sample is not a group: use compute_score_batch.")
     return reward
 
 
 def _result(row: Row, reward: RewardSpec) -> dict[str, Any]:
     score = row.score if row.valid and row.score is not None else reward.fill
     parts = {name: row.parts.get(name, 0.0) for name in reward.parts}
-    return {**parts, "score": score, "valid": row.valid}  # which a part may be called too
+    return {**parts, "score": score, "valid": row.valid}  # these keys win over a part with the same name

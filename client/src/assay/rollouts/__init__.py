@@ -1,7 +1,7 @@
-"""Rollouts for asynchronous trainers: samples that are always flowing, and weights swapped underneath.
+"""Rollouts for asynchronous trainers: the server generates samples continuously, and swaps weights while it generates.
 
-`FullyAsyncRollouter` makes one, `MessageQueueClient` takes its samples (or is a queue alone), `ParameterSynchronizer`
-brings new weights to its devices.
+`FullyAsyncRollouter` creates a rollout, `MessageQueueClient` takes its samples (or creates a queue without generation),
+`ParameterSynchronizer` sends new weights to its devices.
 """
 
 from assay.rollouts.message_queue import MessageQueueClient

@@ -1,28 +1,28 @@
-"""A batch as the server hands it out, as a trainer reads it: samples in a list, and what is known of them."""
+"""Converts a batch of the server's response to the form for trainers: a list of samples, and a dict of metadata."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-#: What a generated sample is given of its group.
-_OF_GROUP = ("group_id", "index", "item", "prompt_ids", "param_version")
+#: Fields of a group that are copied to each of its generated samples.
+_GROUP_FIELDS = ("group_id", "index", "item", "prompt_ids", "param_version")
 
 
 def samples_of(answer: Mapping[str, Any]) -> list[Any]:
-    """Samples from outside as they were put; generated ones with what they share with their group."""
-    found: list[Any] = []
+    """Return the samples: samples that a client put unchanged, generated samples with the fields of their group."""
+    samples: list[Any] = []
     for group in answer["groups"]:
         if group.get("item") is None:
-            found += group["samples"]
+            samples += group["samples"]
         else:
-            shared = {name: group.get(name) for name in _OF_GROUP}
-            found += [{**shared, **sample} for sample in group["samples"]]
-    return found
+            shared = {name: group.get(name) for name in _GROUP_FIELDS}
+            samples += [{**shared, **sample} for sample in group["samples"]]
+    return samples
 
 
 def metadata_of(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """For each sample its version, group and metadata, in the same order; and how fresh they are."""
+    """Return the version, group and metadata of each sample, in the order of the samples, and the freshness figures."""
     groups: Sequence[Mapping[str, Any]] = answer["groups"]
     versions = [group["param_version"] for group in groups for _ in group["samples"]]
     current = answer["current_version"]

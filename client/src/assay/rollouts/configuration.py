@@ -1,6 +1,7 @@
-"""From the configuration of an asynchronous trainer to what a rollout of the server is asked. Pure.
+"""Converts the configuration of an asynchronous trainer to the spec of a rollout. Pure function.
 
-The configuration may be flat, or in sections (`data`, `trainer`, `rollout`, `async_training`), as trainers write it.
+The configuration may be flat, or nested in sections (`data`, `trainer`, `rollout`, `async_training`), as trainers write
+it.
 """
 
 from __future__ import annotations
@@ -9,27 +10,27 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-#: Sections whose keys are read as if they stood outside.
+#: Sections whose keys are read like top-level keys.
 SECTIONS = ("data", "trainer", "rollout", "async_training", "actor_rollout_ref")
-#: Keys that a rollout does not read.
-ELSEWHERE = ("n_gpus_per_node", "nnodes", "total_training_steps", "max_prompt_length", "gen_batch_size")
-UNUSED = (
-    "not used here: devices are those the server has, steps and their prompts are the trainer's to count, and a prompt "
-    "is refused for its length only by the model's own context."
+#: Keys of a trainer that a rollout ignores, with a warning.
+IGNORED_KEYS = ("n_gpus_per_node", "nnodes", "total_training_steps", "max_prompt_length", "gen_batch_size")
+IGNORED_REASON = (
+    "ignored: the rollout uses the devices of the server, the trainer itself counts steps and prompts, and the only "
+    "limit on the length of a prompt is the model's own context."
 )
 _RENAMED = {"max_response_length": "max_new_tokens", "rollout_n": "n"}
-#: What belongs into `sampling`.
+#: Keys that belong into `sampling`.
 _SAMPLING = ("n", "temperature", "top_p", "top_k", "max_new_tokens", "stop")
 
 
 def spec_of(config: Mapping[str, Any] | None, **given: Any) -> dict[str, Any]:
-    """What the server is asked. Keys that mean nothing there are left out, with a warning; unknown ones it refuses."""
+    """Build the spec of a rollout. Ignored keys cause a warning; the server rejects unknown keys."""
     flat = _flat(config or {})
     flat.update({name: value for name, value in given.items() if value is not None})
     flat = {_RENAMED.get(name, name): value for name, value in flat.items()}
-    useless = [name for name in ELSEWHERE if flat.pop(name, None) is not None]
-    if useless:
-        warnings.warn(f"{', '.join(useless)}: {UNUSED}", stacklevel=3)
+    ignored = [name for name in IGNORED_KEYS if flat.pop(name, None) is not None]
+    if ignored:
+        warnings.warn(f"{', '.join(ignored)}: {IGNORED_REASON}", stacklevel=3)
     if "partial_rollout" in flat:
         flat.setdefault("interrupt", "continue" if flat.pop("partial_rollout") else "finish")
         flat.pop("partial_rollout", None)

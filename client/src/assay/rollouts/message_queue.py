@@ -1,4 +1,4 @@
-"""The sample queue of a rollout, as a trainer or a generator of its own uses it."""
+"""Client of the sample queue of a rollout, for a trainer that takes samples or a generator that puts them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("assay")
 
-#: Seconds that one call asks the server to wait; longer waits are several calls.
+#: Maximum wait of a single call in seconds; a longer wait is split into several calls.
 WAIT_S = 60.0
 
 
 class MessageQueueClient:
-    """`MessageQueueClient(max_staleness=3)` makes a queue alone; `rollout` names one that is there.
+    """Client of a sample queue. `MessageQueueClient(max_staleness=3)` creates a queue without generation; `rollout`
+    gives the id of an existing rollout.
 
-    A batch belongs to this client until its next `get_samples`, which acknowledges it. Should the process die first,
-    the batch goes back to the queue after `lease_s`, or at once when a client of the same `consumer` name asks. Threads
-    that take samples need a client each.
+    A batch is leased to this client until its next `get_samples`, which acknowledges it. If the process dies before
+    that, the batch returns to the queue when its lease of `lease_s` seconds expires, or immediately when a client with
+    the same `consumer` name asks for samples. Not thread-safe: each thread that takes samples needs its own client.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class MessageQueueClient:
         self._client = client or Assay(url, token)
         self.consumer = consumer or f"consumer-{uuid.uuid4().hex[:12]}"
         self._lease_s, self._whole = lease_s, whole_groups
-        self._held = ""
+        self._batch = ""
         if rollout is None:
             spec = spec_of(config, max_staleness=max_staleness, max_queue_size=max_queue_size)
             rollout = str(self._client.call(calls.create(spec, None, str(uuid.uuid4())))["id"])
@@ -61,7 +62,7 @@ class MessageQueueClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """What was taken last has been used, unless something was raised."""
+        """Acknowledge the last batch; after an exception, give it back instead."""
         if kind is None:
             self.acknowledge()
         else:
@@ -78,10 +79,12 @@ class MessageQueueClient:
         group_id: str | None = None,
         timeout: float = 0.0,
     ) -> bool:
-        """Put one sample, or a list of them. False when there is no room for all of them within `timeout` seconds.
+        """Put a sample, or a list of samples. Return False if the queue has no room for the whole list within `timeout`
+        seconds.
 
-        `put_samples(sample, param_version=1)`, or `put_samples(epoch, sample, param_version, rollout_metadata)`. With a
-        `group_id` the samples are of one prompt, and stay together for who asks for whole groups.
+        Call it as `put_samples(sample, param_version=1)` or `put_samples(epoch, sample, param_version,
+        rollout_metadata)`. Samples with the same `group_id` belong to the same prompt, and stay together for consumers
+        that take whole groups.
         """
         given = _named(args, param_version is not None)
         epoch, sample = given.get("epoch", epoch), given.get("sample", sample)
@@ -108,8 +111,11 @@ class MessageQueueClient:
         timeout: float = 0.0,
         current_param_version: int | None = None,
     ) -> tuple[list[Any], dict[str, Any]] | None:
-        """So many samples, oldest first, and what is known of them; None when there are not enough within `timeout`
-        seconds. Those too stale for this version are dropped. The batch before counts as used from now on."""
+        """Take `min_batch_count` samples, oldest first. Return them with their metadata, or None if the queue does not
+        have enough samples within `timeout` seconds.
+
+        Samples that are too stale for `current_param_version` are dropped. The call acknowledges the previous batch.
+        """
         query = {"n": str(min_batch_count), "consumer": self.consumer, "lease_s": f"{self._lease_s:g}"}
         if current_param_version is not None:
             query["current_version"] = str(current_param_version)
@@ -118,29 +124,34 @@ class MessageQueueClient:
         deadline, dropped = time.monotonic() + timeout, 0
         while True:
             wait_s = max(0.0, min(WAIT_S, deadline - time.monotonic()))
-            asked = {**query, "acknowledge": self._held} if self._held else query
-            answer = self._client.call(calls.get(self.rollout, asked, wait_s))
-            if self._held and answer["acknowledgement"] == "lapsed":
-                log.warning("The lease of a batch was over before it was acknowledged: its samples come again.")
-            self._held = answer["batch"] or ""
+            params = {**query, "acknowledge": self._batch} if self._batch else query
+            answer = self._client.call(calls.get(self.rollout, params, wait_s))
+            if self._batch and answer["acknowledgement"] == "lapsed":
+                log.warning(
+                    "The lease of a batch expired before its acknowledgement, so its samples are delivered again: "
+                    "increase lease_s."
+                )
+            self._batch = answer["batch"] or ""
             dropped += answer["dropped"]
-            if self._held:
+            if self._batch:
                 return samples_of(answer), metadata_of({**answer, "dropped": dropped})
             if time.monotonic() >= deadline:
                 return None
 
     def acknowledge(self) -> bool:
-        """The batch taken last was used. False when its lease was over before."""
-        batch, self._held = self._held, ""
+        """Acknowledge the last batch as used. Return False if its lease had already expired."""
+        batch, self._batch = self._batch, ""
         if not batch:
             return True
-        return bool(self._client.call(calls.settle(self.rollout, batch, "acknowledge"))["acknowledgement"] != "lapsed")
+        return bool(
+            self._client.call(calls.finish_batch(self.rollout, batch, "acknowledge"))["acknowledgement"] != "lapsed"
+        )
 
     def give_back(self) -> None:
-        """The batch taken last was not used: others may have it."""
-        batch, self._held = self._held, ""
+        """Return the last batch to the queue unused, so that other consumers can take it."""
+        batch, self._batch = self._batch, ""
         if batch:
-            self._client.call(calls.settle(self.rollout, batch, "give_back"))
+            self._client.call(calls.finish_batch(self.rollout, batch, "give_back"))
 
     def get_statistics(self) -> dict[str, Any]:
         return self._client.call(calls.statistics(self.rollout))
@@ -149,7 +160,7 @@ class MessageQueueClient:
         return int(self.get_statistics()["queue_size"])
 
     def end(self) -> None:
-        """End the rollout, for everybody. Samples that wait can still be had."""
+        """End the rollout for every client. Queued samples can still be taken."""
         self._client.call(calls.end(self.rollout))
 
     def close(self) -> None:
@@ -158,7 +169,7 @@ class MessageQueueClient:
 
 
 def _named(args: tuple[Any, ...], has_version: bool) -> dict[str, Any]:
-    """Positional arguments by name: short or long, as their number tells."""
+    """Name the positional arguments of `put_samples`: their number selects the short or the long form."""
     if len(args) <= 1:
         names: tuple[str, ...] = ("sample",)
     elif len(args) == 2:
@@ -166,5 +177,5 @@ def _named(args: tuple[Any, ...], has_version: bool) -> dict[str, Any]:
     elif len(args) <= 4:
         names = ("epoch", "sample", "param_version", "rollout_metadata")
     else:
-        raise TypeError("put_samples takes epoch, sample, param_version, rollout_metadata")
+        raise TypeError("put_samples takes at most four arguments: epoch, sample, param_version, rollout_metadata")
     return dict(zip(names, args))

@@ -1,4 +1,4 @@
-"""The calls of rollouts as values, like those of `assay.calls`."""
+"""Calls of the rollout API as pure values, like the calls of `assay.calls`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 WEIGHTS = "application/octet-stream"
-#: Seconds beyond those that the server may wait before an answer counts as lost.
+#: Read timeout in seconds, in addition to the time that the server may wait before it responds.
 GRACE_S = 60.0
 FULL = "urn:assay:queue_full"
 
@@ -39,12 +39,12 @@ def _body(value: Mapping[str, Any]) -> Upload:
 
 
 def create(spec: Mapping[str, Any], prompts: Upload | None, key: str) -> Call[dict[str, Any]]:
-    """With prompts as lines, or as a queue alone."""
-    body = _body(spec) if prompts is None else upload.with_first_part(json.dumps(spec).encode(), prompts)
+    """Create a rollout with prompts as JSON lines, or a queue without generation."""
+    body = _body(spec) if prompts is None else upload.multipart(json.dumps(spec).encode(), prompts)
     return Call("POST", "/v1/rollouts", _object, {}, {**body.headers, "Idempotency-Key": key}, body)
 
 
-def look(rollout: str) -> Call[dict[str, Any]]:
+def view(rollout: str) -> Call[dict[str, Any]]:
     return Call("GET", _path(rollout), _object)
 
 
@@ -56,14 +56,14 @@ def end(rollout: str) -> Call[dict[str, Any]]:
     return Call("DELETE", _path(rollout), _object)
 
 
-def hold(rollout: str, verb: str, wait_s: float) -> Call[dict[str, Any]]:
-    """`verb`: `pause` or `resume`."""
+def pause_or_resume(rollout: str, verb: str, wait_s: float) -> Call[dict[str, Any]]:
+    """Pause or resume generation; `verb` is `pause` or `resume`."""
     query = {"wait": f"{wait_s:g}"}
     return Call("POST", _path(rollout, f"/{verb}"), _object, query, read_timeout_s=wait_s + GRACE_S)
 
 
 def put(rollout: str, request: Mapping[str, Any], key: str, wait_s: float) -> Call[bool]:
-    """Whether there was room."""
+    """Put samples; the result is False if the queue had no room. Idempotent by `key`."""
     body = _body(request)
 
     def parse(reply: Reply) -> bool:
@@ -74,19 +74,25 @@ def put(rollout: str, request: Mapping[str, Any], key: str, wait_s: float) -> Ca
         return True
 
     return Call(
-        "POST", _path(rollout, "/samples"), parse, {"wait": f"{wait_s:g}"}, {**body.headers, "Idempotency-Key": key},
-        body, read_timeout_s=wait_s + GRACE_S, accepted=(409,),
-    )  # fmt: skip
+        "POST",
+        _path(rollout, "/samples"),
+        parse,
+        params={"wait": f"{wait_s:g}"},
+        headers={**body.headers, "Idempotency-Key": key},
+        body=body,
+        read_timeout_s=wait_s + GRACE_S,
+        accepted=(409,),
+    )
 
 
 def get(rollout: str, query: Mapping[str, str], wait_s: float) -> Call[dict[str, Any]]:
-    """Safe to repeat for a consumer with a name: what a lost answer held comes again."""
+    """Take samples. Safe to retry for a named consumer: the server sends the batch of a lost response again."""
     params = {**query, "wait": f"{wait_s:g}"}
     return Call("GET", _path(rollout, "/samples"), _object, params, read_timeout_s=wait_s + GRACE_S)
 
 
-def settle(rollout: str, batch: str, verb: str) -> Call[dict[str, Any]]:
-    """`verb`: `acknowledge` or `give_back`."""
+def finish_batch(rollout: str, batch: str, verb: str) -> Call[dict[str, Any]]:
+    """End the lease of a batch; `verb` is `acknowledge` or `give_back`."""
     return Call("POST", _path(rollout, f"/batches/{quote(batch, safe='')}/{verb}"), _object)
 
 
@@ -103,7 +109,7 @@ def announce(rollout: str, version: int, uri: str, sha256: str, wait_s: float) -
 
 
 def send_weights(rollout: str, version: int, weights: Upload, sha256: str, wait_s: float) -> Call[dict[str, Any]]:
-    """Safe to repeat: the server knows by version and checksum what it has."""
+    """Upload weights. Idempotent: the server compares version and checksum with the weights it already has."""
     query = {"version": str(version), "sha256": sha256, "wait": f"{wait_s:g}"}
     return Call(
         "POST", _path(rollout, "/versions"), _object, query, weights.headers, weights, read_timeout_s=wait_s + GRACE_S

@@ -1,4 +1,4 @@
-"""A rollout of the server's: made, held, looked at, ended."""
+"""Client of a rollout: creates, pauses, inspects and ends it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class FullyAsyncRollouter:
-    """Prompts are generated, rewarded and queued by the server while a trainer takes samples.
+    """A rollout: the server generates answers to prompts, rewards and queues them while a trainer takes samples.
 
-    `prompts`: dicts with a `prompt` each, the path of a JSONL file, or a generator. What else may be asked for is in
-    docs/rollouts.md; a trainer's configuration is taken as it is. `rollout` names one that was made before.
+    `prompts` are dicts with a `prompt` each, the path of a JSONL file, or a generator. docs/rollouts.md lists the other
+    options; a trainer's configuration is accepted unchanged. `rollout` gives the id of an existing rollout.
     """
 
     def __init__(
@@ -41,22 +41,22 @@ class FullyAsyncRollouter:
         self._owned = client is None
         self.client = client or Assay(url, token)
         if rollout is None:
-            asked, key = spec_of(config, **spec), idempotency_key or str(uuid.uuid4())
+            full_spec, key = spec_of(config, **spec), idempotency_key or str(uuid.uuid4())
             with ExitStack() as stack:
-                rollout = str(self.client.call(calls.create(asked, _lines(prompts, stack), key))["id"])
+                rollout = str(self.client.call(calls.create(full_spec, _lines(prompts, stack), key))["id"])
         self.rollout = rollout
 
     def queue(self, **options: Any) -> MessageQueueClient:
-        """A consumer of its samples."""
+        """Return a consumer of the rollout's samples."""
         return MessageQueueClient(self.rollout, client=self.client, **options)
 
     def pause_rollout(self, timeout: float = 300.0) -> bool:
-        """Generate no more; True once nothing is generated any more, False when that takes longer."""
-        return self._hold("pause", timeout, lambda told: bool(told["holds"]))
+        """Pause generation. Return True once every device has stopped generating, False after `timeout` seconds."""
+        return self._pause_or_resume("pause", timeout, lambda state: bool(state["holds"]))
 
     def resume_rollout(self) -> bool:
-        """Generate again."""
-        return self._hold("resume", 0.0, lambda told: not told["paused"])
+        """Resume generation. Return whether the rollout is resumed."""
+        return self._pause_or_resume("resume", 0.0, lambda state: not state["paused"])
 
     def is_rollout_paused(self) -> bool:
         return bool(self.get_statistics()["is_paused"])
@@ -65,22 +65,22 @@ class FullyAsyncRollouter:
         return self.client.call(calls.statistics(self.rollout))
 
     def view(self) -> dict[str, Any]:
-        """Its job, its queue, its devices."""
-        return self.client.call(calls.look(self.rollout))
+        """Return the job, the queue and the devices of the rollout."""
+        return self.client.call(calls.view(self.rollout))
 
     def end(self) -> None:
-        """Generate no more, for good. Samples that wait can still be had."""
+        """End generation permanently. Queued samples can still be taken."""
         self.client.call(calls.end(self.rollout))
 
     def close(self) -> None:
         if self._owned:
             self.client.close()
 
-    def _hold(self, verb: str, timeout: float, is_enough: Any) -> bool:
+    def _pause_or_resume(self, verb: str, timeout: float, is_reached: Any) -> bool:
         deadline = time.monotonic() + timeout
         while True:
             wait_s = max(0.0, min(WAIT_S, deadline - time.monotonic()))
-            if is_enough(self.client.call(calls.hold(self.rollout, verb, wait_s))):
+            if is_reached(self.client.call(calls.pause_or_resume(self.rollout, verb, wait_s))):
                 return True
             if time.monotonic() >= deadline:
                 return False
@@ -92,5 +92,5 @@ def _lines(prompts: Items | None, stack: ExitStack) -> upload.Upload | None:
     if isinstance(prompts, (str, os.PathLike)):
         return upload.of_path(prompts)
     if isinstance(prompts, Sequence):
-        return upload.of_sequence(cast("Sequence[upload.Item]", prompts))  # a path was seen above
+        return upload.of_sequence(cast("Sequence[upload.Item]", prompts))  # paths are handled above
     return stack.enter_context(upload.spooled(upload.encode(item, at) for at, item in enumerate(prompts)))

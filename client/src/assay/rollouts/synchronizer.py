@@ -1,4 +1,4 @@
-"""New weights for the devices of a rollout."""
+"""Sends new weights to the devices of a rollout."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from assay.rollouts import rollout_calls as calls
 from assay.rollouts.message_queue import WAIT_S
 from assay.rollouts.rollouter import FullyAsyncRollouter
 
-#: The path of a safetensors file, the URL of one or of a folder of them that the server may read, or the bytes of one.
+#: Path or bytes of a safetensors file, or the URL of a file or of a folder of files that the server can read.
 Weights = Union[str, "os.PathLike[str]", bytes]
 
 
 class ParameterSynchronizer:
-    """`weights` says where the trainer's weights are: a file that it writes before each sync, or a function that gives
-    them. How often and how long devices try is the rollout's configuration (`max_sync_retries`, `sync_timeout`,
-    `sync_retry_delay`)."""
+    """Synchronizes the weights of a trainer to the devices of a rollout. `weights` is a file that the trainer writes
+    before each synchronization, or a function that returns the weights. The rollout's configuration sets the number and
+    duration of the devices' attempts (`max_sync_retries`, `sync_timeout`, `sync_retry_delay`)."""
 
     def __init__(
         self,
@@ -39,30 +39,33 @@ class ParameterSynchronizer:
         self.rollout = rollout.rollout if isinstance(rollout, FullyAsyncRollouter) else rollout
         self._weights = weights
         self.status: dict[str, Any] = {}
-        """What the server said last: `version`, `state`, `reason`, `sync_s`, `devices`."""
+        """The server's last response: `version`, `state`, `reason`, `sync_s`, `devices`."""
 
     @property
     def current_version(self) -> int:
-        """What devices are to hold."""
-        return int(self._told(calls.versions(self.rollout))["version"])
+        """Version of the weights that the devices should have."""
+        return int(self._call(calls.versions(self.rollout))["version"])
 
     def sync_weights(self, version: int | None = None, weights: Weights | None = None, timeout: float = 600.0) -> bool:
-        """Bring these weights to the devices as this version, by default the next one. True once the devices have them;
-        False when none could take them, and the version before is in force again, or when it takes longer."""
+        """Send weights to the devices under a version, by default the next version.
+
+        Return True once the devices have the weights. Return False if no device could load them, in which case the
+        previous version is restored, or if it takes longer than `timeout` seconds.
+        """
         given = weights if weights is not None else self._weights() if callable(self._weights) else self._weights
         if given is None:
-            raise ValueError("There are no weights: give `weights` here, or to ParameterSynchronizer.")
+            raise ValueError("The weights are missing: give `weights` here, or to ParameterSynchronizer.")
         number = self.current_version + 1 if version is None else version
         deadline = time.monotonic() + timeout
-        told = self._announce(number, given, min(WAIT_S, timeout))
-        while told["state"] == "syncing" and time.monotonic() < deadline:
+        status = self._announce(number, given, min(WAIT_S, timeout))
+        while status["state"] == "syncing" and time.monotonic() < deadline:
             time.sleep(0.02)
-            told = self._told(calls.versions(self.rollout))
-        return bool(told["state"] == "synced" and told["version"] == number)
+            status = self._call(calls.versions(self.rollout))
+        return bool(status["state"] == "synced" and status["version"] == number)
 
     def _announce(self, number: int, weights: Weights, wait_s: float) -> dict[str, Any]:
         if isinstance(weights, str) and "://" in weights:
-            return self._told(calls.announce(self.rollout, number, weights, "", wait_s))
+            return self._call(calls.announce(self.rollout, number, weights, "", wait_s))
         if isinstance(weights, bytes):
             body, digest = upload.of_bytes(weights, calls.WEIGHTS), hashlib.sha256(weights)
         else:
@@ -71,9 +74,9 @@ class ParameterSynchronizer:
             digest = hashlib.sha256()
             for block in body.open():
                 digest.update(block)
-        return self._told(calls.send_weights(self.rollout, number, body, digest.hexdigest(), wait_s))
+        return self._call(calls.send_weights(self.rollout, number, body, digest.hexdigest(), wait_s))
 
-    def _told(self, call: Call[dict[str, Any]]) -> dict[str, Any]:
+    def _call(self, call: Call[dict[str, Any]]) -> dict[str, Any]:
         self.status = self._client.call(call)
         return self.status
 

@@ -1,0 +1,1 @@
+"""Accuracy of the scorers and of the default reward model, measured on labelled answers."""

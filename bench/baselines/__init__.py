@@ -1,0 +1,1 @@
+"""Baselines for the benchmark programs in `bench/parts/`: the same work without Assay."""

@@ -1,0 +1,1 @@
+"""Benchmark programs, one for each part of Assay: `python -m bench NAME` runs `bench/parts/NAME.py`."""

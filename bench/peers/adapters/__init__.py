@@ -1,0 +1,1 @@
+"""Adapters: one module for each compared task queue or program, all behind the interface in `peer.py`."""

@@ -1,0 +1,1 @@
+"""Workloads that every peer processes: judge questions and inference rows."""

@@ -1,0 +1,1 @@
+"""Processes that benchmarks start, measure and stop: Redis, workers, web servers, programs."""

@@ -1,0 +1,1 @@
+"""Results of a benchmark run: figures with their targets, and the tables of docs/performance.md."""

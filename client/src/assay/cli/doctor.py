@@ -1,0 +1,44 @@
+"""`assay doctor`: print a line for each check of a deployment, with a fix for each problem."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from assay.cli import exits
+from assay.cli.session import Session
+from assay.client import Assay
+from assay.doctor import host, server
+from assay.doctor.finding import Finding
+from assay.retry import Retry
+
+
+def doctor(session: Session) -> int:
+    findings: list[Finding] = []
+    for finding in _run_checks(session):
+        findings.append(finding)
+        if not session.screen.as_json:
+            _show(session, finding)
+    failed = any(finding.level == "FAIL" for finding in findings)
+    if session.screen.as_json:
+        session.screen.json({"ok": not failed, "checks": [asdict(finding) for finding in findings]})
+    else:
+        counts = {level: sum(each.level == level for each in findings) for level in ("ok", "warn", "FAIL", "skip")}
+        session.screen.line(", ".join(f"{count} {level}" for level, count in counts.items() if count))
+    return exits.FAILED if failed else exits.OK
+
+
+def _run_checks(session: Session) -> Iterator[Finding]:
+    # Without retries: the checks report the state of this moment.
+    with Assay(session.args.url, retry=Retry(0)) as client:
+        yield from server.check(client)
+    yield from host.check(Path(session.args.checkout), os.environ)
+
+
+def _show(session: Session, finding: Finding) -> None:
+    screen = session.screen
+    screen.line(f"{screen.paint(f'{finding.level:<4}')}  {finding.name:<14}  {finding.detail}")
+    if finding.fix:
+        screen.line(f"{'':<4}  {'':<14}  fix: {finding.fix}")

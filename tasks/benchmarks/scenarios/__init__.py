@@ -1,1 +1,0 @@
-"""The scenarios, one module for each part of the system."""

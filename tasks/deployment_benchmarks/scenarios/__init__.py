@@ -1,0 +1,1 @@
+"""Benchmark scenarios, a module for each part of the system."""

@@ -1,0 +1,1 @@
+"""Dispatch of chunks to queues, and recovery of the chunks of dead workers."""

@@ -1,0 +1,1 @@
+"""Execution of chunks in a worker: taking them, running batches, recording results."""

@@ -1,0 +1,131 @@
+"""What ledger and cache are told of a batch: that it begins, and what came of its items."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from tasks.jobs.execution.chunk_trace import ChunkTrace
+from tasks.jobs.execution.entry import Computed, Entry
+from tasks.jobs.execution.retry import retry_of
+from tasks.jobs.execution.retry_redis import retry_redis
+from tasks.jobs.model import Result
+from tasks.jobs.state.cache import Answer, Cache
+from tasks.jobs.state.large_values import LargeValues, split
+from tasks.jobs.state.ledger import Chunk, Ledger, Settled
+from tasks.jobs.state.outcome import retry_later, settle
+
+#: Bytes of outcomes in one commit, about.
+COMMIT_BYTES = 512 * 1024
+#: Items in one commit: 500 take Redis up to 13 ms on a slow machine.
+COMMIT_ITEMS = 200
+
+
+class Recorder:
+    def __init__(self, ledger: Ledger, cache: Cache, values: LargeValues, worker: str, trace: ChunkTrace) -> None:
+        self._ledger = ledger
+        self._cache = cache
+        self._values = values
+        self._worker = worker
+        self.trace = trace
+
+    def begin(self, incarnation: str, batch: Sequence[Entry]) -> list[Entry]:
+        """Claim their requests. Returns those to be run: others are computed elsewhere, done, or no longer wanted."""
+        grouped: dict[str, list[Entry]] = {}
+        for entry in batch:
+            grouped.setdefault(entry.chunk.id, []).append(entry)
+        ordered = [entry for entries in grouped.values() for entry in entries]
+        if not ordered:
+            return []
+        self.trace.begin(ordered)
+        limits = [ordered[0].stage.limits.timeout_s, *(entry.recipe.item_deadline_s for entry in ordered)]
+        verdicts = retry_redis(
+            lambda: self._ledger.begin(
+                incarnation,
+                ordered[0].chunk.lease_id,
+                min(filter(None, limits)),
+                [(chunk, [(e.work.index, e.request) for e in entries]) for chunk, entries in grouped.items()],
+            )
+        )
+        return [entry for entry, verdict in zip(ordered, verdicts, strict=True) if verdict == "r"]
+
+    def look_up(self, entries: Sequence[Entry]) -> dict[str, Result]:
+        """Once more after winning the claims: their last owner may have stored the answer just before."""
+        asked = [entry for entry in entries if entry.request and entry.recipe.cache == "use"]
+        if not asked:
+            return {}
+        requests = dict.fromkeys(entry.request for entry in asked)
+        return self._cache.get(asked[0].answers, list(requests))
+
+    def keep(self, fresh: Sequence[tuple[Entry, Result]]) -> None:
+        """Good answers go into the cache."""
+        answers: dict[str, Answer] = {}
+        for entry, result in fresh:
+            if entry.key is None or result.error is not None:
+                continue
+            key = entry.stage.stored_key(entry.work, result, entry.key)
+            if key is not None:
+                request = entry.request if key is entry.key else entry.request_of(key)
+                item = str(entry.payload.get("id") or "")
+                answers[request] = Answer(result, entry.stage.name, entry.trial_key(key), item, entry.plan.labels)
+        if answers:
+            self._cache.put(fresh[0][0].answers, answers)
+
+    def keep_file(self, entry: Entry, body: bytes, suffix: str) -> str | None:
+        return self._values.keep_file(entry.chunk.layout.folder_of(entry.chunk.job_id), body, suffix)
+
+    def commit(
+        self,
+        pairs: Sequence[tuple[Entry, Computed]],
+        chunks: Mapping[str, Chunk],
+        over: Collection[str],
+        seconds_each: float,
+    ) -> set[str]:
+        """Count results, of these chunks and those in `pairs`; those that are `over` end. In one round trip, which may
+        be repeated after a lost reply: counting is idempotent. Returns the stages that items went on to."""
+        settled: dict[str, list[Settled]] = {}
+        for entry, each in pairs:
+            settled.setdefault(entry.chunk.id, []).append(self._settled(entry, each))
+        short = {
+            name: retry_redis(
+                partial(self._values.shortened, chunks[name].layout.folder_of(chunks[name].job_id), results)
+            )
+            for name, results in settled.items()
+        }
+
+        def commit() -> None:
+            pipeline = self._ledger.state.pipeline(transaction=False)
+            for name, chunk in chunks.items():
+                released = [entry.request for entry, _ in pairs if entry.chunk.id == name and entry.request]
+                *first, last = split(short.get(name, []), COMMIT_BYTES, COMMIT_ITEMS)
+                for page in first:
+                    self._ledger.commit(chunk, self._worker, seconds_each * len(page), page, client=pipeline)
+                self._ledger.commit(
+                    chunk, self._worker, seconds_each * len(last), last, released, name in over, pipeline
+                )
+            pipeline.execute()
+
+        retry_redis(commit)
+        for name, results in settled.items():
+            self.trace.count(name, results)
+        for name in over:
+            self.trace.end(name)
+        return {each.next for group in settled.values() for each in group if each.next}
+
+    def _settled(self, entry: Entry, computed: Computed) -> Settled:
+        attempts = entry.work.attempts + 1
+        result = computed.result
+        if result.error and entry.stage.grouped:  # a group is retried whole or not at all
+            result = replace(result, error=replace(result.error, retryable=False))
+        retry = retry_of(result.error, attempts)
+        if retry is None and result.if_not_retried:
+            result = result.if_not_retried
+        result = entry.stage.advance(entry.work, result)
+        if result.error:  # it goes on to its group, which must not wait for it
+            result = replace(result, next=entry.plan.group_stage_after(entry.stage.name))
+        # Of all stages together.
+        latency_ms = 1000 * computed.seconds + ((entry.work.carry or {}).get("latency_ms") or 0.0)
+        fill = entry.recipe.fill
+        settled = settle(entry.work.index, entry.payload, result, attempts, latency_ms, self._worker, fill)
+        if retry is None or result.error is None:
+            return settled
+        return retry_later(settled, retry.delay_s, attempts, retry.rests)

@@ -1,0 +1,212 @@
+"""Running chunks in a worker: taking them, reading their items, and taking more while there is more.
+
+Nothing here blocks on another worker. What another chunk computes is parked with its claim and comes back later.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from opentelemetry.trace import Tracer
+
+from config.logging import job_context
+from tasks.errors import StoredFileMissing
+from tasks.jobs.execution.batch_runner import BatchRunner
+from tasks.jobs.execution.chunk_trace import ChunkTrace
+from tasks.jobs.execution.entry import Entry, JobPlan, group_stage_after
+from tasks.jobs.execution.recorder import Recorder
+from tasks.jobs.execution.retry_redis import retry_redis
+from tasks.jobs.model import ItemError, Result, StageRecord
+from tasks.jobs.parts import CoreParts
+from tasks.jobs.stage import AskStage, StreamStage, Work
+from tasks.jobs.state.ledger import PARTS, Chunk
+from tasks.jobs.state.outcome import settle
+from tasks.jobs.state.payloads import Wanted
+from tasks.registry import Worker
+from tasks.runtime import Resource, Runtime
+
+log = logging.getLogger(__name__)
+
+#: Seconds a task goes on taking chunks before it makes room, so that a worker told to stop soon does.
+ADOPT_S = 2.0
+#: Seconds it may take to move one part.
+MOVE_TIMEOUT_S = 300.0
+#: Jobs whose spec a process remembers.
+MOST_PLANS = 1000
+
+
+class Runner:
+    def __init__(self, core: CoreParts, worker: Worker, runtime: Runtime, tracer: Tracer) -> None:
+        self._ledger = core.ledger
+        self._store = core.store
+        self._payloads = core.payloads
+        self._outcomes = core.outcomes
+        self._kinds = core.kinds
+        self._dispatcher = core.dispatcher
+        self._worker = worker.name
+        self._incarnation = f"{worker.name}/{worker.incarnation}"
+        self._queue = worker.queues[0]
+        self._pool = worker.pool
+        self._trace = ChunkTrace(tracer, self._worker, self._queue)
+        recorder = Recorder(core.ledger, core.cache, core.values(), self._worker, self._trace)
+        fill = partial(core.dispatcher.fill, self._pool)
+        self._batches = BatchRunner(recorder, core.store, runtime, lambda: retry_redis(fill))
+        self._plans: dict[str, JobPlan] = {}
+        self._deferred: list[list[Chunk]] = []
+
+    @property
+    def incarnation(self) -> str:
+        """This process: a prefork child is not its parent."""
+        return f"{self._incarnation}/{os.getpid()}"
+
+    def run(self, chunk: str) -> None:
+        """Run the chunk a message named, or the next best, and go on for a while with what else the queue holds."""
+        deadline = time.monotonic() + ADOPT_S
+        while True:
+            chunks = self._deferred.pop() if self._deferred else self._take(chunk)
+            if not chunks and not retry_redis(lambda: self._dispatcher.fill(self._pool)):
+                return
+            if chunks:
+                pools = self._run_safely(chunks)
+                retry_redis(lambda pools=pools: self._dispatcher.fill(self._pool, *pools))  # type: ignore[misc]
+            if time.monotonic() > deadline and not self._deferred:  # what was taken is run, whoever waits
+                retry_redis(lambda: self._dispatcher.pass_on(self._queue))
+                return
+
+    def _take(self, chunk: str = "") -> list[Chunk]:
+        take = partial(self._ledger.take, self._queue, chunk, self.incarnation, self._worker, uuid4().hex)
+        return retry_redis(take)
+
+    def _run_safely(self, chunks: list[Chunk]) -> set[str]:
+        """Run them, and whatever goes wrong on the way is their items' outcome: a chunk must not stay with a live
+        worker that has forgotten it."""
+        try:
+            with job_context({chunk.job_id for chunk in chunks}):
+                return self._move_parts(chunks) if chunks[0].stage == PARTS else self._run_chunks(chunks)
+        except Exception as error:
+            log.exception("chunks %s failed outside their engine", ", ".join(chunk.id for chunk in chunks))
+            kind = "payload_lost" if isinstance(error, StoredFileMissing) else "internal_error"
+            failure = Result(error=ItemError(kind, f"{type(error).__name__}: {error}"))
+        if chunks[0].stage == PARTS:  # then these outcomes stay in Redis
+            for chunk in chunks:
+                for part in chunk.items:
+                    retry_redis(partial(self._ledger.move, chunk, part, "", part == chunk.items[-1]))
+            return set()
+        return {pool for chunk in chunks for pool in self._fail(chunk, chunk.items, failure, over=True)}
+
+    def _fail(self, chunk: Chunk, indices: Sequence[int], failure: Result, over: bool) -> set[str]:
+        """Settle items that cannot even be begun. Returns the pools that may get work from it."""
+        if over and failure.error:
+            self._trace.end(chunk.id, failure.error.type)
+        rows = retry_redis(partial(self._store.stages, chunk.job_id))
+        stages = [StageRecord(row["name"], row["pool"], row["grouped"]) for row in rows]
+        onward = replace(failure, next=group_stage_after(stages, chunk.stage))
+        settled = [settle(index, {}, onward, 1, 0.0, self._worker) for index in indices]
+        retry_redis(partial(self._ledger.commit, chunk, self._worker, 0.0, settled, over=over))
+        return {stage.pool for stage in stages}
+
+    def _run_chunks(self, chunks: list[Chunk]) -> set[str]:
+        """Run chunks that share a batch key. Returns the pools that got new work from it."""
+        plans, entries = self._load(chunks)
+        chunks = [chunk for chunk in chunks if chunk.job_id in plans]
+        if not chunks:
+            return set()
+        stored = {"cpu"} if any(chunk.layout.is_stored for chunk in chunks) else set()
+        if any(chunk.layout.loop for chunk in chunks):  # what was committed may have begun further prompts
+            stored.add("device")
+        plan = plans[chunks[0].job_id]
+        stage = plan.stages[chunks[0].stage]
+        if isinstance(stage, StreamStage):
+            return self._run_stream(chunks, entries, plan, stage) | stored
+        # A group is never divided; calls have limits of their own.
+        is_whole = stage.grouped or isinstance(stage, AskStage)
+        size = max(1, len(entries) if is_whole else stage.limits.batch_items)
+        onward: set[str] = set()
+        for start in range(0, max(1, len(entries)), size):
+            batch = entries[start : start + size]
+            later = {entry.chunk.id for entry in entries[start + size :]}
+            ending = [chunk for chunk in chunks if chunk.id not in later]
+            chunks = [chunk for chunk in chunks if chunk.id in later]
+            reached = self._batches.run(self.incarnation, batch, ending)
+            onward |= {plan.stages[name].pool for name in reached}
+        return onward | stored
+
+    def _run_stream(
+        self, chunks: list[Chunk], entries: list[Entry], plan: JobPlan, stage: StreamStage[Any]
+    ) -> set[str]:
+        """Run chunks on an engine that takes more of the same batch key while it runs."""
+        jobs = {chunk.job_id for chunk in chunks}
+
+        def take() -> tuple[list[Chunk], list[Entry]]:
+            if chunks[0].alone or self._deferred:
+                return [], []
+            taken = self._take() or (self._take() if retry_redis(lambda: self._dispatcher.fill(self._pool)) else [])
+            if not taken or taken[0].alone or taken[0].stage != stage.name:
+                self._deferred += [taken] if taken else []  # next, when the engine has come to an end with these
+                return [], []
+            try:
+                plans, more = self._load(taken)
+            except StoredFileMissing:  # said where chunks fail as a whole
+                self._deferred.append(taken)
+                return [], []
+            if any(each.batch_key != plan.batch_key for each in plans.values()):
+                self._deferred.append(taken)
+                return [], []
+            jobs.update(plans)
+            return [chunk for chunk in taken if chunk.job_id in plans], more
+
+        def pass_on(stages: set[str]) -> None:
+            retry_redis(lambda: self._dispatcher.fill(*{plan.stages[name].pool for name in stages}))
+
+        with job_context(jobs):  # which grow while it runs
+            reached = self._batches.run_stream(self.incarnation, stage, chunks, entries, take, jobs, pass_on)
+        return {plan.stages[name].pool for name in reached}
+
+    def _move_parts(self, chunks: Sequence[Chunk]) -> set[str]:
+        """Outcomes of stored jobs go from Redis to the storage. Returns the pools where that made room."""
+        pools: set[str] = set()
+        for chunk in chunks:
+            job = retry_redis(partial(self._store.job, chunk.job_id))
+            for part in chunk.items:
+                items = [(chunk.id, [(part, "")])]
+                retry_redis(partial(self._ledger.begin, self.incarnation, chunk.lease_id, MOVE_TIMEOUT_S, items))
+                over = part == chunk.items[-1]
+                retry_redis(partial(self._outcomes.move, self._ledger, job, chunk, part, over))
+            pools.update(each["pool"] for each in retry_redis(partial(self._store.stages, chunk.job_id)))
+        return pools
+
+    def _load(self, chunks: Sequence[Chunk]) -> tuple[dict[str, JobPlan], list[Entry]]:
+        """Return the plans of the chunks' jobs that still exist, and the chunks' items with their payloads."""
+        if len(self._plans) > MOST_PLANS:
+            self._plans = {}
+        cached = self._plans  # another thread may replace it
+        plans = {chunk.job_id: cached[chunk.job_id] for chunk in chunks if chunk.job_id in cached}
+        unknown = list(dict.fromkeys(chunk.job_id for chunk in chunks if chunk.job_id not in plans))
+        loaded, recipes = retry_redis(
+            lambda: self._payloads.read_work([Wanted(each.job_id, each.layout, each.items) for each in chunks], unknown)
+        )
+        for job, recipe in recipes.items():
+            plans[job] = self._plans[job] = JobPlan.of(recipe, self._kinds[recipe.kind])
+        entries = []
+        for chunk, found in zip(chunks, loaded, strict=True):
+            if chunk.job_id not in plans:  # expired between dispatch and now
+                retry_redis(partial(self._ledger.commit, chunk, self._worker, 0, (), over=True))
+                continue
+            plan = plans[chunk.job_id]
+            if lost := [index for index in chunk.items if index not in found]:
+                failure = Result(error=ItemError("payload_lost", "What was asked for this item is not there any more."))
+                self._fail(chunk, lost, failure, over=False)
+            for index, (payload, carry, attempts) in found.items():
+                item = plan.kind.item_model.model_validate(payload)
+                work = Work(index, item, carry, attempts, plan.spec, index % chunk.layout.trials)
+                entries.append(Entry.of(chunk, payload, work, plan))
+        return plans, entries
+
+
+RUNNER = Resource[Runner]("runner")
+"""What runs the chunks that a worker's messages name."""

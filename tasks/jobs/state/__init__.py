@@ -1,0 +1,1 @@
+"""State of jobs: the ledger and its scripts, payloads, outcomes, the result cache, storage of large jobs."""

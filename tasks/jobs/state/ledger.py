@@ -1,0 +1,354 @@
+"""Ledger: every change of a job's state, as one atomic Lua script each.
+
+Python turns arguments into ARGV and replies into values, and nothing else. The header of each script in `scripts/`
+states its arguments and its invariants.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from redis import Redis
+from redis.client import Pipeline
+
+from config import keys
+from config.queues import PRIORITIES
+from tasks import lua
+from tasks.errors import StorageUnavailable
+from tasks.jobs.state.layout import Layout
+from tasks.jobs.state.ledger_format import GROUP_DIGITS, PAGE_ITEMS, PARTS
+
+__all__ = ["PAGE_ITEMS", "PARTS", "Attachment", "Chunk", "Ledger", "Message", "Reader", "Reopened", "Retry", "Settled"]
+
+_SCRIPTS = Path(__file__).with_name("scripts")
+
+#: Seconds of work that a chunk aims at, and that are worth a message, at least.
+CHUNK_S = 1.5
+LEAST_CHUNK_S = 0.1
+#: Items of a chunk at most: keeps every script below a few milliseconds.
+MOST_ITEMS = 500
+#: Items enrolled by one script, at most.
+ENROLLED_ITEMS = 1024
+#: Workers that an item may kill while it runs alone, before it fails as `worker_lost`.
+MOST_DEATHS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chunk to be announced on a queue."""
+
+    queue: str
+    chunk: str
+    job_id: str
+    priority: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A queue to be filled: how many tasks read it at a time, the models that its worker has loaded, and its pools."""
+
+    queue: str
+    consumers: int
+    loaded: str = ""
+    also: str = ""
+    """A further pool whose work it takes: `policy` where the device has a policy server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A chunk that a worker has taken."""
+
+    id: str
+    job_id: str
+    stage: str
+    items: tuple[int, ...]
+    alone: bool
+    layout: Layout
+    lease_id: str
+    """Identifies the holder: a commit with another lease_id is ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """An item that is pending again after a delay, instead of being counted."""
+
+    delay_s: float
+    attempts: int
+    rests: bool = False
+    """The whole stage of its job rests until then."""
+
+    def __str__(self) -> str:
+        return json.dumps({"delay_s": round(self.delay_s, 3), "attempts": self.attempts, "rests": self.rests})
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A value that the hooks of a job's kind get in the step that counts its item, such as the samples of a rollout."""
+
+    about: str
+    """JSON, for the hook."""
+    body: str
+
+    def __len__(self) -> int:
+        return len(self.about) + len(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """An item's result as the ledger counts it."""
+
+    index: int
+    status: str
+    error_type: str
+    cached: bool
+    next: str
+    outcome: str
+    attachment: Attachment | None = None
+    retry: Retry | None = None
+    """Of the status `retry`; then the outcome counts only if a deadline would pass before the retry."""
+
+    def with_outcome(self, outcome: str) -> "Settled":
+        return replace(self, outcome=outcome)
+
+    def with_attachment(self, attachment: Attachment | None) -> "Settled":
+        return replace(self, attachment=attachment)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Result of one round of recovery."""
+
+    is_ours: bool
+    """False: another process has just run a round."""
+    is_forgiving: bool = False
+    """Lapsed heartbeats do not count now."""
+    expired: Sequence[str] = ()
+    """Jobs to be removed."""
+    abandoned: Sequence[str] = ()
+    """Folders of uploads that were abandoned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reopened:
+    """An item to be run again, with the values that its outcome added to the counters. The status is empty for an item
+    without an outcome."""
+
+    index: int
+    status: str = ""
+    error_type: str = ""
+    cached: bool = False
+
+
+def expand(ranges: str) -> tuple[int, ...]:
+    """Return the items of ranges such as "0-4,7"."""
+    items: list[int] = []
+    for part in filter(None, ranges.split(",")):
+        first, _, last = part.partition("-")
+        items.extend(range(int(first), int(last or first) + 1))
+    return tuple(items)
+
+
+def compress(items: Iterable[int]) -> str:
+    """Return items as ranges such as "0-4,7"."""
+    parts: list[str] = []
+    first = last = -2
+    for index in sorted(items):
+        if index == last + 1:
+            last = index
+            continue
+        if last >= 0:
+            parts.append(f"{first}-{last}" if last > first else str(first))
+        first = last = index
+    if last >= 0:
+        parts.append(f"{first}-{last}" if last > first else str(first))
+    return ",".join(parts)
+
+
+class Ledger:
+    def __init__(self, state: Redis, hooks: Iterable[Path] = ()) -> None:
+        """`hooks`: Lua modules of kinds that take part in the ledger's scripts, see `tasks/lua.py`."""
+        self.state = state
+        found = tuple(hooks)
+        self._scripts = {path.stem: state.register_script(lua.load(path, found)) for path in _SCRIPTS.glob("*.lua")}
+
+    def _call(self, name: str, *arguments: object, client: Redis | Pipeline | None = None) -> Any:
+        return self._scripts[name](keys=[], args=[str(each) for each in arguments], client=client)
+
+    # --- submit ---
+
+    def prefill(self, job_id: str, stage: str, outcomes: Mapping[int, str], lifetime_s: int) -> None:
+        """Store outcomes that the cache has, before the job exists."""
+        self._call("prefill", job_id, stage, lifetime_s, *(part for pair in outcomes.items() for part in pair))
+
+    def create(
+        self, job_id: str, staged: str, fields: Mapping[str, object], pending: Sequence[tuple[str, str]]
+    ) -> bool:
+        """Create the job from the items that were stored under the name `staged`. False when the job exists already.
+
+        A client that retries by itself must not repeat the call: the second answer would say that the job exists.
+        Raises StorageUnavailable when the files of a stored job were deleted meanwhile.
+        """
+        flat = [part for pair in fields.items() for part in pair]
+        is_stored = int("part_items" in fields)
+        entries = (part for pair in pending for part in pair)
+        created = int(self._call("create", job_id, staged, is_stored, len(fields), *flat, *entries))
+        if created < 0:
+            raise StorageUnavailable("The upload made no progress for so long that it was abandoned: send it again.")
+        return created == 1
+
+    def enroll(self, job_id: str, first: int, groups: Sequence[int], lifetime_s: int) -> None:
+        """Store the groups of consecutive items, each named by the index of its first item, before the job exists."""
+        start = 0
+        while start < len(groups):
+            # The script writes one page of the ledger, and few enough items to be quick.
+            page_left = PAGE_ITEMS - (first + start) % PAGE_ITEMS
+            stop = min(start + ENROLLED_ITEMS, start + page_left, len(groups))
+            members: dict[int, list[int]] = {}
+            for index, group in enumerate(groups[start:stop], first + start):
+                members.setdefault(group, []).append(index)
+            digits = "".join(f"{group:0{GROUP_DIGITS}d}" for group in groups[start:stop])
+            ranges = (part for group, indices in members.items() for part in (group, compress(indices)))
+            self._call("enroll", job_id, lifetime_s, first + start, digits, *ranges)
+            start = stop
+
+    # --- dispatch ---
+
+    def fill(self, pool: str, readers: Sequence[Reader]) -> tuple[int, list[Message]]:
+        """Return the number of chunks dispatched, and the messages that announce them."""
+        consumers = sum(each.consumers for each in readers)
+        flat = [
+            part
+            for each in readers
+            for part in (each.queue, each.consumers, each.loaded, f"{pool},{each.also}" if each.also else pool)
+        ]
+        number, *made = self._call("fill", pool, CHUNK_S, LEAST_CHUNK_S, MOST_ITEMS, consumers, *flat)
+        return int(number), [Message(*made[at : at + 4]) for at in range(0, len(made), 4)]
+
+    def ready(self, pool: str) -> int:
+        """Return the number of jobs with items that wait for a chunk on this pool."""
+        return sum(self.state.zcard(keys.ready(pool, priority)) for priority in PRIORITIES)
+
+    def waiting(self, queue: str) -> Message | None:
+        """Return the best chunk that waits on a queue."""
+        for chunk in self.state.zrange(keys.dispatched(queue), 0, 0):
+            job_id, priority = self.state.hmget(keys.chunk(str(chunk)), ["job_id", "priority"])
+            if job_id and priority:
+                return Message(queue, str(chunk), str(job_id), str(priority))
+        return None
+
+    def take(
+        self, queue: str, chunk: str, incarnation: str, worker: str, lease_id: str, adopt: bool = True
+    ) -> list[Chunk]:
+        """Take the chunk that a message names, or the next best of the queue, and adopt more that can run with it.
+        Idempotent by lease_id."""
+        taken = self._call("take", queue, chunk, incarnation, worker, lease_id, int(adopt))
+        rows = (taken[at : at + 6] for at in range(0, len(taken), 6))
+        return [
+            Chunk(id_, job_id, stage, expand(items), mode == "!", Layout.parse(layout), lease_id)
+            for id_, job_id, stage, items, mode, layout in rows
+        ]
+
+    def begin(
+        self,
+        incarnation: str,
+        lease_id: str,
+        deadline_s: float,
+        batch: Sequence[tuple[str, Sequence[tuple[int, str]]]],
+    ) -> str:
+        """Begin an engine batch: claim its requests. `batch` holds, for each chunk, indices and request hashes. Returns
+        one letter per item, see `begin.lua`."""
+        flat: list[object] = []
+        for chunk, items in batch:
+            flat += [chunk, len(items), *(part for pair in items for part in pair)]
+        return str(self._call("begin", incarnation, lease_id, deadline_s, *flat))
+
+    def commit(
+        self,
+        chunk: Chunk,
+        worker: str,
+        seconds: float,
+        settled: Sequence[Settled],
+        released: Sequence[str] = (),
+        over: bool = False,
+        client: Redis | Pipeline | None = None,
+    ) -> tuple[int, str]:
+        """Count results. Idempotent. Returns the number of items counted now, and the job's state; through a pipeline,
+        the reply comes with its execution."""
+        items: list[object] = []
+        attachments: list[object] = []
+        for each in settled:
+            items += [each.index, each.status, each.error_type, each.retry or int(each.cached), each.next, each.outcome]
+            if each.attachment:
+                attachments += [each.index, each.attachment.about, each.attachment.body]
+        reply = self._call(
+            "commit",
+            chunk.job_id,
+            chunk.stage,
+            chunk.id,
+            worker,
+            f"{seconds:.6f}",
+            int(over),
+            chunk.lease_id,
+            len(settled),
+            *items,
+            len(attachments) // 3,
+            *attachments,
+            *released,
+            client=client,
+        )
+        return (0, "") if isinstance(reply, Pipeline) else (int(reply[0]), str(reply[1]))
+
+    def move(self, chunk: Chunk, part: int, file: str, over: bool) -> tuple[bool, str]:
+        """Return whether the file has the part now, and the file that it replaces, if any."""
+        wanted, replaced, _ = self._call("move", chunk.job_id, chunk.id, chunk.lease_id, part, file, int(over))
+        return bool(wanted), str(replaced)
+
+    # --- recovery ---
+
+    def reclaim(self, incarnation: str, proven: bool) -> int:
+        """Reclaim the chunks of a process that is gone. Returns the number of items that are pending again."""
+        return int(self._call("reclaim", incarnation, int(proven), MOST_DEATHS))
+
+    def tick(self, process: str, every_s: float, stall_s: float, grace_s: float, staging_s: float) -> Tick:
+        """Run one round of recovery, unless another process has just run one."""
+        if not (reply := self._call("tick", process, every_s, stall_s, grace_s, staging_s)):
+            return Tick(is_ours=False)
+        (forgiving,), expired, abandoned = reply
+        return Tick(True, forgiving == 1, expired, abandoned)
+
+    def tend(self, idle_s: float) -> None:
+        """Run the regular upkeep of kinds. A rollout that no client has used for `idle_s` is ended."""
+        self._call("tend", idle_s)
+
+    def is_late(self, incarnation: str) -> bool:
+        """Check whether a process is past the deadline of its batch. If so, its items time out once it dies."""
+        return bool(self._call("late", incarnation))
+
+    def unqueue(self, queue: str, mode: str = "same") -> int:
+        """Take back the chunks that no worker has taken, and set the queue's mode. Returns their number."""
+        return int(self._call("unqueue", queue, mode))
+
+    # --- lifecycle ---
+
+    def cancel(self, job_id: str) -> str:
+        """Cancel an active job. Returns the job's state, or "" when there is no such job."""
+        return str(self._call("cancel", job_id))
+
+    def pause(self, job_id: str, paused: bool) -> str:
+        """Pause or resume a job. Returns the job's state, or "" when there is no such job."""
+        return str(self._call("pause", job_id, int(paused)))
+
+    def remove(self, job_id: str) -> bool:
+        """Remove a job with all of its records. False when it is still active."""
+        return bool(self._call("remove", job_id))
+
+    def reopen(self, job_id: str, items: Sequence[Reopened]) -> int:
+        """Take a page of items out of the counters. Returns -1 when the job's state forbids it."""
+        flat = (part for each in items for part in (each.index, each.status, each.error_type, int(each.cached)))
+        return int(self._call("reopen", job_id, 0, *flat))
+
+    def run_reopened(self, job_id: str, entries: Sequence[str]) -> int:
+        """Make the reopened items pending, as entries, after the last page."""
+        return int(self._call("reopen", job_id, 1, *entries))

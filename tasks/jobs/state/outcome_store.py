@@ -1,0 +1,110 @@
+"""Reading what became of a job's items, in input order, and moving it out of Redis part by part.
+
+An outcome is a line of JSON. It lies in a Redis hash; of a stored job, once all `PART_ITEMS` items of a part have one,
+in a file of the storage.
+"""
+
+from collections.abc import Iterator
+from typing import cast
+from uuid import uuid4
+
+from redis import Redis
+
+from config import keys
+from tasks.errors import StoredFileMissing
+from tasks.jobs.model import Job
+from tasks.jobs.state.large_values import LargeValues
+from tasks.jobs.state.ledger import Chunk, Ledger
+from tasks.jobs.state.outcome import completed, is_complete
+from tasks.jobs.state.payloads import Payloads
+from tasks.jobs.state.storage import Storage, part_path
+
+#: Outcomes read in one command.
+PAGE = 500
+#: Items whose outcomes are moved together.
+PART_ITEMS = 5000
+
+
+class OutcomeStore:
+    def __init__(self, state: Redis, storage: Storage, payloads: Payloads) -> None:
+        self._state = state
+        self._storage = storage
+        self._payloads = payloads
+        self._values = LargeValues(storage)
+
+    def lines(self, job: Job, start: int, stop: int) -> Iterator[tuple[int, str | None]]:
+        """Index and outcome, in input order; None for an item that has none yet."""
+        if not job.layout.is_stored:
+            yield from self._in_redis(job, start, stop, {})
+            return
+        for part in range(start // PART_ITEMS, (stop - 1) // PART_ITEMS + 1):
+            first = part * PART_ITEMS
+            yield from self._of_part(job, part, max(start, first), min(stop, first + PART_ITEMS))
+
+    def _of_part(self, job: Job, part: int, start: int, stop: int) -> list[tuple[int, str | None]]:
+        file = self.file_of(job.id, part)
+        while True:  # a part may be moved, and moved again by a retry, while we look
+            try:
+                moved = self._file_lines(file.removeprefix("~"), part * PART_ITEMS) if file else {}
+                if file and not file.startswith("~"):
+                    return [(index, moved[index]) for index in range(start, stop)]
+                lines = list(self._in_redis(job, start, stop, moved))
+                if not file and all(line for _, line in lines):
+                    return lines
+            except StoredFileMissing:
+                if file == self.file_of(job.id, part):
+                    raise
+            if file == (file := self.file_of(job.id, part)):
+                return lines
+
+    def whole_part(self, job: Job, start: int, stop: int) -> tuple[Iterator[bytes] | None, int]:
+        """The file of the part that begins at `start`, if all of it is wanted and it has one; and where the next page
+        begins. A file is sent as it is, without looking at its lines."""
+        if not job.layout.is_stored:
+            return None, min(stop, start + PAGE)
+        part, within = divmod(start, PART_ITEMS)
+        end = min((part + 1) * PART_ITEMS, job.total)
+        if not within and end <= stop and (file := self.file_of(job.id, part)) and not file.startswith("~"):
+            return self._storage.pages(file), end
+        return None, min(stop, end)
+
+    def file_of(self, job_id: str, part: int) -> str:
+        """The file a part was moved to; with `~` before it while some of its items are run again. Empty: none yet."""
+        return str(self._state.hget(keys.job_parts(job_id), str(part)) or "")
+
+    def move(self, ledger: Ledger, job: Job, chunk: Chunk, part: int, over: bool) -> None:
+        """Write a part whose items all have an outcome to a file, and take it out of Redis."""
+        path = part_path(job.layout.folder_of(job.id), part, job.epoch, uuid4().hex[:8])
+        file = self._storage.create(path)
+        first = part * PART_ITEMS
+        base = self.file_of(job.id, part).removeprefix("~")
+        moved = self._file_lines(base, first) if base else {}
+        for start in range(first, min(first + PART_ITEMS, job.total), PAGE):
+            page = [line for _, line in self._in_redis(job, start, min(start + PAGE, job.total), moved) if line]
+            file.write(("\n".join(page) + "\n").encode())
+        file.finish()
+        wanted, replaced = ledger.move(chunk, part, path, over)
+        for superfluous in ([replaced] if replaced else []) + ([] if wanted else [path]):
+            self._storage.delete_file(superfluous)
+
+    def _in_redis(self, job: Job, start: int, stop: int, moved: dict[int, str]) -> Iterator[tuple[int, str | None]]:
+        for first in range(start, stop, PAGE):
+            indices = range(first, min(first + PAGE, stop))
+            part = first // PART_ITEMS if job.layout.is_stored else 0
+            key = keys.job_outcomes(job.id, str(part))
+            found = cast(list[str | None], self._state.hmget(key, [str(index) for index in indices]))
+            page = dict(zip(indices, found, strict=True))
+            for index, line in page.items():
+                if line is None:
+                    page[index] = moved.get(index)
+                else:
+                    page[index] = self._values.resolved(job.layout.folder_of(job.id), line)
+            partial = [index for index, line in page.items() if line and not is_complete(line)]
+            if partial:
+                payloads = self._payloads.read(job.id, job.layout, partial)
+                for index in partial:
+                    page[index] = completed(str(page[index]), index, payloads.get(index, {}), job.fill)
+            yield from ((index, line or None) for index, line in page.items())
+
+    def _file_lines(self, path: str, first: int) -> dict[int, str]:
+        return dict(enumerate(self._storage.read(path).decode().split("\n"), first))

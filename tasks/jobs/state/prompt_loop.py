@@ -1,0 +1,28 @@
+"""The items of a rollout: its prompts, again and again. An item's index says which prompt of which epoch it is, so that
+nothing is written for it."""
+
+import random
+from array import array
+from dataclasses import dataclass
+from functools import lru_cache
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLoop:
+    prompts: int
+    seed: int | None
+    """Each epoch has an order of its own, drawn with it; None: the order of the file."""
+
+    def epoch(self, index: int) -> int:
+        return index // self.prompts
+
+    def prompt(self, index: int) -> int:
+        epoch, at = divmod(index, self.prompts)
+        return at if self.seed is None else _order(self.prompts, self.seed, epoch)[at]
+
+
+@lru_cache(maxsize=4)
+def _order(prompts: int, seed: int, epoch: int) -> "array[int]":
+    order = array("l", range(prompts))
+    random.Random(f"{seed}:{epoch}").shuffle(order)
+    return order

@@ -1,0 +1,64 @@
+-- Create a job from what was stored for it under a temporary name, and make its items pending. Idempotent.
+--
+-- ARGV
+--   1   job id
+--   2   name that its items were stored under
+--   3   1 when its items are in the storage, else 0
+--   4   number of fields of the job
+--   5.. field and value of each; then stage and entry of each pending entry
+-- Returns: 1; 0 when the job exists already, because the request was repeated; -1 when its files were deleted
+-- meanwhile. Invariants:
+--   * A job is visible only with all of its items.
+--   * A job whose items all have outcomes is done when this returns.
+-- @hooks
+-- @include clock
+-- @include endings
+-- @include events
+-- @include jobs
+-- @include pending
+-- @include totals
+local FIRST_FIELD = 5
+local job_id, staged, is_stored, fields = ARGV[1], ARGV[2], ARGV[3] == '1', 2 * tonumber(ARGV[4])
+local job, now = keys.job(job_id), clock.now()
+local exists = redis.call('EXISTS', job) == 1
+if not exists then
+  if is_stored and not redis.call('ZSCORE', keys.staging(), staged) then return -1 end
+  local at = clock.stamp(now)
+  redis.call('HSET', job, 'created_at', at, 'told_at', at, unpack(ARGV, FIRST_FIELD, FIRST_FIELD + fields - 1))
+end
+local facts, first = jobs.facts(job_id), jobs.stages(job_id)[1].name
+
+-- Give the job a key of the temporary name; or delete the key, if the job had its own before.
+local function adopt(from, to)
+  if exists then
+    redis.call('UNLINK', from)
+  elseif redis.call('EXISTS', from) == 1 then
+    redis.call('RENAME', from, to)
+    redis.call('PERSIST', to)
+  end
+end
+
+for _, key in ipairs({keys.job_blocks, keys.job_offsets, keys.job_members, keys.job_awaited}) do
+  adopt(key(staged), key(job_id))
+end
+adopt(keys.job_outcomes(staged, 0), keys.job_outcomes(job_id, 0))
+for page = 0, math.floor(facts.total / constants.PAGE_ITEMS) do
+  adopt(keys.job_groups(staged, page), keys.job_groups(job_id, page))
+  adopt(keys.job_passed(staged, first, page), keys.job_passed(job_id, first, page))
+end
+if exists then return 0 end
+redis.call('ZREM', keys.staging(), staged)
+redis.call('ZADD', keys.jobs(), clock.stamp(now), job_id)
+local info = redis.call('HMGET', job, 'ok', 'cached', 'priority', 'deadline_s')
+totals.count(1, 'jobs|' .. facts.kind)
+totals.count(jobs.items_of(job_id, info[1]), 'items|' .. facts.kind .. '|ok')
+totals.count(jobs.items_of(job_id, info[2]), 'cached|' .. facts.kind)
+local kind_hooks = hooks[facts.kind]
+if kind_hooks and kind_hooks.created then kind_hooks.created(job_id) end
+events.publish(job_id, 'queued')
+events.log(job_id, 'queued', {total = jobs.items_of(job_id, facts.total), priority = info[3]})
+for at = FIRST_FIELD + fields, #ARGV, 2 do pending.push(job_id, ARGV[at], ARGV[at + 1]) end
+local deadline_s = tonumber(info[4] or '')
+if deadline_s then redis.call('ZADD', keys.deadlines(), clock.stamp(now + deadline_s), job_id) end
+endings.check(job_id)
+return 1

@@ -1,0 +1,31 @@
+-- Move the outcomes of a part from Redis to the file that they were written to. Idempotent.
+--
+-- ARGV
+--   1  job id
+--   2  chunk id
+--   3  lease_id of the chunk
+--   4  part
+--   5  file, or '' to keep the outcomes in Redis
+--   6  1 when the chunk ends with this call
+-- Returns: 1 when the file is the part's file now, 0 when it is not needed; the file that it replaces, or ''; the job's
+-- state. Invariants:
+--   * An outcome leaves Redis in the step that names the file that has it.
+--   * The first file of a part stays its file.
+-- @include chunks
+-- @include endings
+-- @include jobs
+-- @include parts
+local job_id, chunk_id, lease_id = ARGV[1], ARGV[2], ARGV[3]
+local part, file, is_over = tonumber(ARGV[4]), ARGV[5], ARGV[6] == '1'
+local state, is_needed, replaced = jobs.state(job_id), 0, ''
+if jobs.is_runnable(state) and redis.call('HGET', keys.chunk(chunk_id), 'lease_id') == lease_id then
+  local before = redis.call('HGET', keys.job_parts(job_id), part) or ''
+  if file ~= '' and before == file then
+    is_needed = 1 -- the reply was lost
+  elseif parts.move(job_id, part, file) then
+    is_needed, replaced = 1, (string.gsub(before, '^~', ''))
+  end
+  state = endings.check(job_id)
+end
+if is_over then chunks.drop(chunk_id) end
+return {is_needed, replaced, state or ''}

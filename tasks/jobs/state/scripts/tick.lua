@@ -1,0 +1,51 @@
+-- Run one round of recovery: parked items that are due are pending again, and jobs past their deadline end.
+--
+-- ARGV
+--   1  process that runs the round
+--   2  seconds between two rounds, at least
+--   3  seconds without a round that count as a stall of Redis or of all processes
+--   4  seconds of grace after a stall
+--   5  seconds after its last page when an upload counts as abandoned
+-- Returns three lists, or nothing when another process has just run a round: {1 while lapsed heartbeats are forgiven,
+-- else 0};
+--   ids of jobs to remove; storage folders of abandoned uploads.
+-- Invariants:
+--   * After a stall no process is declared dead before all have had time for a heartbeat.
+-- @include clock
+-- @include endings
+-- @include jobs
+-- @include pending
+local MOST_PARKED, MOST_JOBS = 500, 100
+local process, every_s, stall_s, grace_s, abandoned_s =
+  ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+if not redis.call('SET', keys.tick_lock(), process, 'NX', 'PX', math.floor(every_s * 1000)) then return {} end
+local now = clock.now()
+
+local function due(key, until_, most)
+  return redis.call('ZRANGEBYSCORE', key, '-inf', clock.stamp(until_), 'LIMIT', 0, most)
+end
+
+local info = redis.call('HMGET', keys.tick(), 'last', 'grace_until')
+local grace_until = tonumber(info[2] or 0)
+if now - tonumber(info[1] or 0) > stall_s then grace_until = now + grace_s end
+redis.call('HSET', keys.tick(), 'last', clock.stamp(now), 'grace_until', clock.stamp(grace_until))
+for _, member in ipairs(due(keys.parked(), now, MOST_PARKED)) do
+  local job_id, stage, entry = string.match(member, '^(.-)|(.-)|(.+)$')
+  redis.call('ZREM', keys.parked(), member)
+  if entry ~= constants.RESTED then
+    pending.resume(job_id, stage, entry)
+  else
+    pending.make_ready_if_any(job_id, stage)
+  end
+end
+for _, job_id in ipairs(due(keys.deadlines(), now, MOST_JOBS)) do
+  local counts = redis.call('HMGET', keys.job(job_id), 'state', 'ok', 'total', 'max_failed_share')
+  redis.call('ZREM', keys.deadlines(), job_id)
+  if jobs.is_runnable(counts[1]) then
+    local ok, total = tonumber(counts[2]), tonumber(counts[3])
+    local is_failed = total - ok > tonumber(counts[4]) * total
+    endings.end_job(job_id, is_failed and 'failed' or 'done', 'deadline')
+  end
+end
+return {{now < grace_until and 1 or 0}, due(keys.expiry(), now, MOST_JOBS),
+  due(keys.staging(), now - abandoned_s, MOST_JOBS)}

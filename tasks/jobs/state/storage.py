@@ -1,0 +1,157 @@
+"""Files of large jobs: items as they came in, outcomes in parts, values too large for Redis. Through fsspec, so that a
+folder and a bucket look alike.
+
+A file is written once, under a name nobody has used, and counts only when the ledger names it. Names come from here and
+from ids we made; no name comes from a client.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cached_property, partial
+from typing import Any, cast
+
+from tasks.connections import redact
+from tasks.errors import StorageNotShared, StorageUnavailable, StoredFileMissing
+
+#: Bytes read at a time when a file is streamed.
+PAGE_BYTES = 1 << 20
+
+
+class Storage:
+    def __init__(self, url: str, is_shared: bool = False) -> None:
+        self._url = url
+        self._is_shared = is_shared or not url.startswith("file://")
+
+    @cached_property
+    def _filesystem(self) -> tuple[Any, str]:
+        from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # 50 ms that a process without large jobs need not spend
+
+        filesystem, root = url_to_fs(self._url)
+        return filesystem, root.rstrip("/")
+
+    def reaches(self, hosts: Iterable[str]) -> bool:
+        """Whether all of these hosts can read what this one writes."""
+        return self._is_shared or set(hosts) <= {socket.gethostname()}
+
+    def require_reach(self, hosts: Iterable[str]) -> None:
+        """Raises StorageNotShared when one of these hosts could not read what this one writes."""
+        here = socket.gethostname()
+        others = sorted({host for host in hosts if host != here})
+        if not self.reaches(others):
+            raise StorageNotShared(
+                f"Large jobs are kept in a folder of this host ({redact(self._url)}), and {others[0]} has workers too: "
+                "set ASSAY_STORAGE_URL to a place all hosts reach, or ASSAY_STORAGE_SHARED=true if this folder is one."
+            )
+
+    def uri(self, path: str) -> str:
+        """Where others find a file."""
+        return f"{self._url.rstrip('/')}/{path}"
+
+    def path_of(self, uri: str) -> str | None:
+        """The path of a file here, by its URI; None for one elsewhere."""
+        root = f"{self._url.rstrip('/')}/"
+        return uri.removeprefix(root) if uri.startswith(root) else None
+
+    def create(self, path: str) -> "NewFile":
+        filesystem, root = self._filesystem
+        name = f"{root}/{path}"
+        with self._explained(path):
+            filesystem.makedirs(name.rsplit("/", 1)[0], exist_ok=True)
+            return NewFile(filesystem.open(name, "wb"), partial(self._explained, path), self._url.startswith("file://"))
+
+    def put(self, path: str, body: bytes) -> None:
+        file = self.create(path)
+        file.write(body)
+        file.finish()
+
+    def read(self, path: str, start: int | None = None, stop: int | None = None) -> bytes:
+        filesystem, root = self._filesystem
+        with self._explained(path):
+            return cast(bytes, filesystem.cat_file(f"{root}/{path}", start, stop))
+
+    def pages(self, path: str) -> Iterator[bytes]:
+        filesystem, root = self._filesystem
+        with self._explained(path), filesystem.open(f"{root}/{path}", "rb") as file:
+            while page := file.read(PAGE_BYTES):
+                yield page
+
+    def delete(self, folder: str) -> None:
+        """All below it; nothing when it is not there."""
+        filesystem, root = self._filesystem
+        with self._explained(folder):
+            try:
+                filesystem.rm(f"{root}/{folder}", recursive=True)
+            except FileNotFoundError:
+                return
+
+    def delete_file(self, path: str) -> None:
+        filesystem, root = self._filesystem
+        with self._explained(path):
+            try:
+                filesystem.rm_file(f"{root}/{path}")
+            except FileNotFoundError:
+                return
+
+    @contextmanager
+    def _explained(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise StoredFileMissing(f"{path} is not in the storage {redact(self._url)} any more.") from error
+        except (StorageUnavailable, StoredFileMissing):
+            raise
+        except Exception as error:  # each kind of storage has errors of its own
+            raise StorageUnavailable(f"The storage {redact(self._url)} cannot be used: {error}") from error
+
+
+class NewFile:
+    """A file on its way. Nobody sees it before `finish`."""
+
+    def __init__(self, file: Any, explained: Callable[[], AbstractContextManager[None]], is_local: bool) -> None:
+        self._file = file
+        self._explained = explained
+        self._is_local = is_local
+
+    def write(self, body: bytes) -> None:
+        with self._explained():
+            self._file.write(body)
+
+    def finish(self) -> None:
+        """On disk when this returns: what is taken out of Redis next must survive the power going."""
+        with self._explained():
+            self._file.flush()
+            if self._is_local:
+                os.fsync(self._file.fileno())
+            self._file.close()
+
+    def abandon(self) -> None:
+        """Let go of it; its folder is deleted by whoever began it."""
+        with suppress(OSError):
+            self._file.close()
+
+
+def folder_path(name: str) -> str:
+    return f"jobs/{name}"
+
+
+def items_path(name: str) -> str:
+    return f"{folder_path(name)}/items.jsonl"
+
+
+def part_path(name: str, part: int, epoch: int, token: str) -> str:
+    return f"{folder_path(name)}/parts/{part:06d}-{epoch}-{token}.jsonl"
+
+
+def weights_path(name: str, version: int, token: str) -> str:
+    return f"{folder_path(name)}/weights/{version:09d}-{token}.safetensors"
+
+
+def values_path(name: str, token: str) -> str:
+    return f"{folder_path(name)}/values/{token}.jsonl"
+
+
+def file_path(name: str, file: str) -> str:
+    """What a kind keeps beside its outcomes, such as videos."""
+    return f"{folder_path(name)}/files/{file}"

@@ -1,0 +1,1 @@
+"""Submission of jobs: validation, uploads, admission by backlog."""

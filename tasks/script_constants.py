@@ -1,0 +1,48 @@
+"""Constants that the Lua scripts share with Python: name in Lua -> value. Each is defined once, in the module it is
+imported from; `tasks/lua.py` inserts those that a script uses."""
+
+from typing import Final
+
+from config.queues import PRIORITIES
+from tasks.counters import BUCKETS, UNBOUNDED
+from tasks.jobs.state.ledger_format import (
+    CLAIM_S,
+    EVENTS_KEPT,
+    GROUP_DIGITS,
+    PAGE_ITEMS,
+    PARTS,
+    PRIORITY_SPAN,
+    PROGRESS_EVERY_S,
+    RESTED,
+    STUB_PREFIX,
+)
+from tasks.jobs.states import ACTIVE, DISPATCHED, RETRIABLE, RUNNABLE, RUNNING
+from tasks.providers.limiter_format import API_KEPT_S, HOLDER_S
+
+CONSTANTS: Final[dict[str, object]] = {
+    # states of jobs and chunks
+    "ACTIVE": frozenset(ACTIVE),
+    "RUNNABLE": frozenset(RUNNABLE),
+    "RETRIABLE": frozenset(RETRIABLE),
+    "DISPATCHED": DISPATCHED,
+    "RUNNING": RUNNING,
+    # priorities
+    "PRIORITIES": PRIORITIES,
+    "RANKS": {priority: rank for rank, priority in enumerate(PRIORITIES)},
+    "PRIORITY_SPAN": PRIORITY_SPAN,
+    # records of the ledger
+    "PAGE_ITEMS": PAGE_ITEMS,
+    "GROUP_DIGITS": GROUP_DIGITS,
+    "PARTS": PARTS,
+    "RESTED": RESTED,
+    "EVENTS_KEPT": EVENTS_KEPT,
+    "PROGRESS_EVERY_S": PROGRESS_EVERY_S,
+    "CLAIM_S": CLAIM_S,
+    "STUB_PREFIX": STUB_PREFIX,
+    # records of the limiter
+    "HOLDER_S": HOLDER_S,
+    "API_KEPT_S": API_KEPT_S,
+    # metrics
+    "JOB_BUCKETS": BUCKETS["job_s"],
+    "UNBOUNDED": UNBOUNDED,
+}

@@ -1,0 +1,25 @@
+-- Announce a live worker: write or renew its record, which is also the lock on the worker's name.
+--
+-- ARGV
+--   1   name of the worker
+--   2   incarnation
+--   3   launcher
+--   4   lifetime of the record in ms
+--   5.. fields and values of the record
+-- Returns: nothing when the worker is announced; else host and pid of the live worker that holds the name.
+-- Invariants:
+--   * Only one live incarnation has a name. A launcher may replace its own worker at once, since it starts a new one
+--     only after the old one has ended.
+--   * A record never outlives its heartbeat.
+-- @include clock
+local name, incarnation, launcher = ARGV[1], ARGV[2], ARGV[3]
+local record = keys.worker(name)
+local holder = redis.call('HMGET', record, 'incarnation', 'launcher', 'host', 'pid')
+if holder[1] and holder[1] ~= incarnation then
+  if holder[2] ~= launcher then return {holder[3], holder[4]} end
+  redis.call('DEL', record)
+end
+redis.call('HSET', record, 'beat_at', clock.stamp(clock.now()), unpack(ARGV, 5))
+redis.call('PEXPIRE', record, ARGV[4])
+redis.call('SADD', keys.workers(), name)
+return {}

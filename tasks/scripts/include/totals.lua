@@ -1,0 +1,9 @@
+-- Counters over all jobs and processes, for metrics. See tasks/counters.py.
+local totals = {}
+
+-- Add to a counter. `name` is the counter and its labels, divided by `|`.
+function totals.count(number, name)
+  if number > 0 then redis.call('HINCRBY', keys.totals(), name, number) end
+end
+
+return totals

@@ -1,0 +1,163 @@
+"""The sample queue: each sample to one consumer, none too stale, none lost, no more than it has room for."""
+
+import pytest
+
+from config import keys
+from tasks.errors import Conflict
+from tests.support.fleet import Fleet
+from tests.support.programs import wait_until
+from tests.support.rollouts import Stand
+
+
+@pytest.fixture
+def queue(fleet: Fleet) -> Stand:
+    return Stand(fleet, max_staleness=3, max_queue_size=10)
+
+
+def test_a_sample_too_stale_for_the_trainer_is_refused_and_counted(queue: Stand) -> None:
+    """The document's own example."""
+    assert queue.put({"text": "a"}, version=1)
+    batch = queue.get(version=5)
+    assert (batch.id, batch.dropped, batch.queued) == ("", 1, 0)
+    assert queue.told("dropped_stale_samples") == 1
+    assert queue.put({"text": "b"}, version=2)
+    assert queue.samples(queue.get(version=5)) == [{"text": "b"}]
+
+
+def test_samples_come_in_order_each_once(queue: Stand) -> None:
+    queue.put(1, 2, 3)
+    queue.put(4, 5)
+    assert queue.samples(queue.get(2)) == [1, 2]
+    assert queue.samples(queue.get(2)) == [3, 4]
+    assert not queue.get(2).id, "there is only one left"
+    assert queue.samples(queue.get(2, least=1)) == [5]
+
+
+def test_a_put_that_is_repeated_puts_nothing_twice(queue: Stand) -> None:
+    for _ in range(3):
+        assert queue.put(1, 2, token="t")
+    assert queue.told("queue_size") == 2
+
+
+def test_a_full_queue_takes_nothing_and_loses_nothing(queue: Stand) -> None:
+    assert queue.put(*range(8))
+    assert not queue.put(8, 9, 10), "all or none"
+    assert queue.put(8, 9)
+    assert not queue.put(10)
+    assert queue.samples(queue.get(10)) == list(range(10))
+    assert queue.put(10)
+
+
+def test_the_next_call_acknowledges_the_last(queue: Stand) -> None:
+    queue.put(1, 2, 3)
+    first = queue.get(consumer="trainer")
+    second = queue.get(consumer="trainer", acknowledge=first.id)
+    assert (second.acknowledged, queue.samples(second)) == (1, [2])
+    again = queue.get(consumer="trainer", acknowledge=first.id)
+    assert (again.acknowledged, queue.samples(again)) == (0, [2]), "the reply was lost: the same batch once more"
+    assert queue.rollouts.acknowledge(queue.id, again.id) == 1
+    assert queue.rollouts.acknowledge(queue.id, again.id) == 0
+    assert queue.told("total_consumed") == 2
+
+
+def test_a_trainer_that_comes_back_without_a_word_gets_its_batch_again(queue: Stand) -> None:
+    queue.put(1, 2, 3, 4)
+    lost = queue.get(2, consumer="trainer")
+    assert queue.samples(queue.get(2, consumer="trainer")) == [1, 2]
+    assert queue.rollouts.acknowledge(queue.id, lost.id) == -1
+    assert queue.told("returned_samples") == 2
+
+
+def test_a_batch_whose_lease_is_over_goes_to_another(queue: Stand) -> None:
+    queue.put(1, 2)
+    dead = queue.get(2, lease_s=0.001)
+    wait_until(lambda: queue.get(2, consumer="other").id != "", "the lease is over")
+    assert queue.rollouts.acknowledge(queue.id, dead.id) == -1
+    assert queue.told("total_consumed") == 0
+
+
+def test_the_tick_brings_back_what_nobody_asks_for(fleet: Fleet, queue: Stand) -> None:
+    queue.put(1, 2)
+    queue.get(2, lease_s=0.001)
+    wait_until(lambda: bool(fleet.tick() or queue.told("queue_size") == 2), "the batch is back")
+
+
+def test_two_trainers_share_a_queue(queue: Stand) -> None:
+    queue.put(*range(6))
+    batches = [queue.get(2, consumer=name) for name in ("a", "b", "c")]
+    assert [queue.samples(batch) for batch in batches] == [[0, 1], [2, 3], [4, 5]]
+    assert sum(queue.rollouts.acknowledge(queue.id, batch.id) for batch in batches) == 6
+
+
+def test_groups_stay_whole_when_asked(queue: Stand) -> None:
+    for start in (0, 3, 6):
+        queue.put(*range(start, start + 3), group=True)
+    assert queue.samples(queue.get(4, whole=True)) == [0, 1, 2, 3, 4, 5], "whole groups, until there are enough"
+    part = queue.get(2)
+    assert (queue.samples(part), queue.groups(part)[0]["of"]) == ([6, 7], 3)
+    rest = queue.get(1)
+    assert queue.samples(rest) == [8]
+    for batch in (part, rest):
+        queue.rollouts.acknowledge(queue.id, batch.id)
+    heads = queue.fleet.core.state.hkeys(keys.rollout_heads(queue.id))
+    assert sorted(heads) == ["1", "2"], "a bundle goes with its last sample"
+
+
+def test_samples_put_together_may_be_taken_one_by_one(queue: Stand) -> None:
+    queue.put(*range(7))
+    batches = [queue.get(2, whole=True) for _ in range(3)]
+    assert [queue.samples(batch) for batch in batches] == [[0, 1], [2, 3], [4, 5]]
+    queue.rollouts.queue.give_back(queue.id, batches[1].id)
+    assert queue.samples(queue.get(3)) == [2, 3, 6]
+
+
+def test_samples_too_long_for_redis_are_kept_in_files_until_they_are_used(fleet: Fleet) -> None:
+    fleet.settings = fleet.settings.model_copy(update={"storage_shared": True})
+    queue = Stand(fleet, max_queue_size=100)
+    texts = [f"{n:02}" * 300_000 for n in range(20)]
+    for text in texts:
+        queue.put(text)
+    folder = fleet.settings.data_dir / "storage/jobs" / queue.id / "values"
+    assert len(list(folder.iterdir())) == 20
+    assert fleet.core.state.hstrlen(keys.rollout_bodies(queue.id), "1") < 100
+    batch = queue.get(20)
+    assert queue.samples(batch) == texts
+    queue.rollouts.acknowledge(queue.id, batch.id)
+    assert list(folder.iterdir()) == []
+
+
+def test_batches_larger_than_a_reply_are_read_page_by_page(queue: Stand) -> None:
+    texts = [f"{n:02}" * 15_000 for n in range(80)]
+    big = Stand(queue.fleet, max_queue_size=200)
+    for text in texts:
+        big.put(text)
+    batch = big.get(80)
+    missing = sum(not part.body for part in batch.parts)
+    assert 16 < missing < 80
+    assert big.samples(batch) == texts
+
+
+def test_a_rollout_that_is_over_takes_no_samples_but_gives_those_it_has(queue: Stand) -> None:
+    queue.put(1)
+    queue.fleet.core.cancel(queue.id)
+    with pytest.raises(Conflict, match="over"):
+        queue.put(2)
+    assert queue.samples(queue.get()) == [1]
+
+
+def test_nothing_of_it_is_left_when_it_is_removed(fleet: Fleet, queue: Stand) -> None:
+    queue.put(1, 2, 3, version=2)
+    queue.get(1, consumer="a", version=3)
+    queue.rollouts.acknowledge(queue.id, queue.get(1).id)
+    fleet.core.cancel(queue.id)
+    fleet.core.ledger.remove(queue.id)
+    assert fleet.core.state.keys(f"*{queue.id}*") == []
+    assert fleet.core.state.smembers(keys.rollouts()) == set()
+
+
+def test_a_rollout_that_nobody_asks_anything_ends(fleet: Fleet, queue: Stand) -> None:
+    fleet.core.ledger.tend(3600)
+    assert queue.job.state == "queued"
+    fleet.core.state.hset(keys.rollout(queue.id), "touched_at", 1)
+    fleet.core.ledger.tend(3600)
+    assert (queue.job.state, queue.job.reason) == ("cancelled", "idle")

@@ -1,0 +1,1 @@
+"""`/v1/benchmarks`: benchmark runs, their reports and history."""

@@ -1,0 +1,1 @@
+"""`/v1/workers`, `/v1/devices` and `/v1/queues`."""

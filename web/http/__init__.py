@@ -1,0 +1,1 @@
+"""HTTP infrastructure that every view uses: bodies, errors, authentication, quotas, OpenAPI."""

@@ -1,0 +1,1 @@
+"""Authentication: bearer tokens, and the checks that every request passes."""

@@ -1,0 +1,1 @@
+"""Output rows and statistics of inference jobs."""

@@ -1,0 +1,1 @@
+"""`/v1/jobs`: submission, results, events and files of jobs."""

@@ -1,0 +1,1 @@
+"""Calibration of the judge of a job."""

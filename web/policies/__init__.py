@@ -1,0 +1,1 @@
+"""The Pi0 reward-server protocol: `/score` and `/pool_status`."""

@@ -1,0 +1,1 @@
+"""`/v1/profiles`: outside APIs and their limits."""

@@ -1,0 +1,1 @@
+"""`/v1/rollouts`: rollouts, their samples and weight versions."""

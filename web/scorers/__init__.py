@@ -1,0 +1,1 @@
+"""`/v1/scorers`: the registered scorers."""

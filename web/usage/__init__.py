@@ -1,0 +1,1 @@
+"""`/v1/usage`: usage and cost of outside APIs."""

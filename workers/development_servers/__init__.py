@@ -1,0 +1,1 @@
+"""Parts that the development API and the development policy share."""

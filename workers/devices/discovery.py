@@ -1,0 +1,115 @@
+"""What devices this host has, found without torch: `nvidia-smi`, then `CUDA_VISIBLE_DEVICES`, else CPU slots.
+
+The launcher must never initialise CUDA, nor must a worker's parent process: both only read text here.
+"""
+
+import logging
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from config.queues import Slot
+from config.settings import Settings
+from workers.devices.allocation import allocate
+
+log = logging.getLogger(__name__)
+
+_DEVICE = re.compile(r"0|[1-9][0-9]{0,3}|GPU-[0-9A-Za-z-]+|MIG-[0-9A-Za-z/-]+")
+#: Slots of a host without GPUs.
+DEFAULT_CPU_SLOTS = 2
+#: nvidia-smi takes seconds on a busy host; a wedged driver makes it hang.
+NVIDIA_SMI_TIMEOUT_S = 20.0
+#: Shapes of products for which a CPU slot keeps the code that was generated for them, half a megabyte each. torch and
+#: oneDNN keep 1,024 each: a worker then grows by half a gigabyte while it meets them. To generate one anew takes
+#: 0.4 ms, and one forward of a model needs six to ten.
+KEPT_SHAPES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedSlot:
+    """A slot and what its worker is pinned to."""
+
+    slot: Slot
+    devices: tuple[str, ...]
+    threads: int | None
+    """OMP threads of a CPU slot; None for a GPU slot, which is left to the library."""
+
+    def environment(self) -> dict[str, str]:
+        """Set before the worker's Python starts: no library can then see, or take, another slot's share."""
+        pinned = {"CUDA_VISIBLE_DEVICES": ",".join(self.devices)}
+        if self.devices:
+            pinned["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # nvidia-smi's order; CUDA's own puts the fastest first
+        if self.threads is not None:
+            pinned |= {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads)}
+            pinned |= dict.fromkeys(("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"), str(KEPT_SHAPES))
+        return pinned
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The slots of this host and a sentence on how they came about."""
+
+    slots: tuple[PinnedSlot, ...]
+    sentence: str
+    warning: str = ""
+
+
+def discover_gpus(environment: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
+    """The GPUs that may be used, as CUDA_VISIBLE_DEVICES names them, and where that is known from."""
+    listed = _nvidia_smi(environment)
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return listed, "nvidia-smi" if listed else "nvidia-smi lists none"
+    # As CUDA reads it: the list ends at the first entry that is no device, so "-1" and "" hide all.
+    chosen: list[str] = []
+    for entry in (part.strip() for part in visible.split(",")):
+        if not _DEVICE.fullmatch(entry) or (entry.isdigit() and listed and entry not in listed):
+            break
+        if entry not in chosen:
+            chosen.append(entry)
+    return tuple(chosen), f"CUDA_VISIBLE_DEVICES={visible}"
+
+
+def _nvidia_smi(environment: Mapping[str, str]) -> tuple[str, ...]:
+    command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+    try:
+        run = subprocess.run(
+            command, env=dict(environment), capture_output=True, text=True, timeout=NVIDIA_SMI_TIMEOUT_S, check=False
+        )
+    except FileNotFoundError:
+        return ()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        log.warning("nvidia-smi does not answer, so its GPUs are not used: %s", error)
+        return ()
+    if run.returncode != 0:
+        log.warning("nvidia-smi fails (exit code %d), so its GPUs are not used: %s", run.returncode, run.stderr.strip())
+        return ()
+    return tuple(line.strip() for line in run.stdout.splitlines() if line.strip().isdigit())
+
+
+def take_inventory(settings: Settings, environment: Mapping[str, str]) -> Inventory:
+    """The slots this host should run, by its devices and `ASSAY_SLOTS`."""
+    forced_cpu, _, count = settings.slots.rpartition(":")
+    gpus, source = ((), "ASSAY_SLOTS") if forced_cpu else discover_gpus(environment)
+    workers = int(count) if count else len(gpus) or DEFAULT_CPU_SLOTS
+    allocation = allocate(gpus, workers)
+    threads = None
+    if not gpus:
+        given = environment.get("OMP_NUM_THREADS", "")
+        threads = int(given) if re.fullmatch(r"[1-9][0-9]*", given) else max(1, _usable_cores() // workers)
+    slots = tuple(
+        PinnedSlot(Slot(settings.node, index), devices, threads) for index, devices in enumerate(allocation.groups)
+    )
+    if gpus:
+        sentence = f"{workers} slots on {len(gpus)} GPUs ({source})"
+    else:
+        sentence = f"{workers} CPU slots of {threads} threads ({source})"
+    return Inventory(slots, sentence, allocation.note)
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

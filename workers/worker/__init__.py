@@ -1,0 +1,1 @@
+"""The inside of one Celery worker process: consumer, heartbeat, watchdog, telemetry, runtime."""
