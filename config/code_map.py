@@ -33,7 +33,7 @@ def code_map() -> str:
 
 
 def _lines(folder: Path, depth: int) -> Iterator[str]:
-    """Yield one list entry per module of the folder, then those of its packages, indented below their own entry."""
+    """Yield a list entry per module of the folder, then the entries of its packages, indented below their own entry."""
     indent = "  " * depth
     for path in sorted(folder.glob("*.py")):
         if path.name != "__init__.py":

@@ -1,60 +1,61 @@
-"""Every Redis key of Assay: one function each, with its type and lifetime.
+"""Registry of Redis keys: a function per key, with the key's type, content and lifetime.
 
-All keys of the state Redis start with `assay:`; Celery's own (queue lists, `unacked*`, `_kombu*`) do not. The Lua
-scripts of `tasks/jobs` get these names from here too (`lua_functions`), so that a key is spelt once. Scripts build keys
-from ids they read, which Redis Cluster does not allow; it is not supported.
+The keys of the state Redis start with `assay:`; Celery's own keys (queue lists, `unacked*`, `_kombu*`) do not. The Lua
+scripts get the names from this module too (`tasks/lua.py`), so that each key is spelt only once. Scripts build keys
+from ids that they read, which Redis Cluster does not allow; Redis Cluster is therefore not supported.
 """
 
 # --- the cache Redis --------------------------------------------------------------------------------------------------
 
 
 def cached(kind: str, request: str) -> str:
-    """String, JSON: the answer to a request, in the cache Redis. Lives `cache_ttl_s`, and may be evicted."""
+    """String, JSON: the answer to a request, in the cache Redis. TTL `cache_ttl_s`; may be evicted earlier."""
     return f"assay:cache:{kind}:{request}"
 
 
 def asked(kind: str, stage: str, item: str) -> str:
-    """List, JSON, newest first: what determined the last answers stored for an item of this id, to explain a miss. In
-    the cache Redis, for as long as answers live."""
+    """List, JSON, newest first: request hashes and cache keys of the last answers stored for an item id, to explain a
+    cache miss. In the cache Redis, with the TTL of the answers."""
     return f"assay:asked:{kind}:{stage}:{item}"
 
 
-# --- who is there -----------------------------------------------------------------------------------------------------
+# --- registry of workers ----------------------------------------------------------------------------------------------
 
 
 def workers() -> str:
-    """Set of the names of workers that announced themselves; a name leaves with its worker. No expiry: it is bounded by
-    the number of workers, and names whose record has lapsed are taken out by the next reader."""
+    """Set of the names of registered workers; a worker removes its name when it stops. No TTL: the set is bounded by
+    the number of workers, and the next reader removes names with an expired record."""
     return "assay:workers"
 
 
 def worker(name: str) -> str:
-    """Hash: what the worker of this name is. Lapses `heartbeat_ttl_s` after the last heartbeat."""
+    """Hash: registry record of the worker with this name. Expires `heartbeat_ttl_s` after the last heartbeat."""
     return f"assay:worker:{name}"
 
 
 def worker_models(name: str) -> str:
-    """String, JSON: the models that a process of this worker holds, and which process. Told again every hour; lives
-    two."""
+    """String, JSON: the models that a process of this worker holds, and the process. Written again every hour; TTL two
+    hours."""
     return f"assay:worker:{name}:models"
 
 
 def worker_policies(name: str) -> str:
-    """String, JSON: the policy servers of a process of this worker, and which process. Told every second; lives ten."""
+    """String, JSON: the policy servers of a process of this worker, and the process. Written every second; TTL 10 s."""
     return f"assay:worker:{name}:policies"
 
 
 def policy_owner(server: str) -> str:
-    """String: the worker that talks to this policy server. Lapses ten seconds after it last said so."""
+    """String, a lease: the worker that owns the connection to this policy server. Expires 10 s after its last
+    renewal."""
     return f"assay:policy:{server}:owner"
 
 
 def probe(token: str) -> str:
-    """List, one JSON entry: what a worker answered to one probe. Lives 60 s."""
+    """List with a single JSON entry: a worker's reply to a probe. TTL 60 s."""
     return f"assay:probe:{token}"
 
 
-# --- one job; all of these go when the job expires --------------------------------------------------------------------
+# --- jobs; the keys of a job are deleted when it expires --------------------------------------------------------------
 
 
 def jobs() -> str:
@@ -73,56 +74,57 @@ def job_blocks(job_id: str) -> str:
 
 
 def job_offsets(job_id: str) -> str:
-    """String: where each block of a stored job begins in its file, and where the last one ends, in `OFFSET_DIGITS`
+    """String: offset of each block of a stored job in its file, and the end of the last block, in `OFFSET_DIGITS`
     digits each."""
     return f"assay:job:{job_id}:offsets"
 
 
 def job_passed(job_id: str, stage: str, page: str) -> str:
-    """Bitmap: the item's result of this stage is counted. A page holds `PAGE_ITEMS` items."""
+    """Bitmap: whether the item's result of this stage has been counted. A page holds `PAGE_ITEMS` items."""
     return f"assay:job:{job_id}:passed:{stage}:{page}"
 
 
 def job_outcomes(job_id: str, part: str) -> str:
-    """Hash: item index -> its final outcome as JSON; empty while an item of an earlier epoch is to be run again. One
-    for each part of a stored job, so that a part leaves in one step; other jobs have part 0 only."""
+    """Hash: item index -> its final outcome as JSON; empty while an item of an earlier epoch waits to run again. A hash
+    per part of a stored job, so that a part is deleted atomically; other jobs have only part 0."""
     return f"assay:job:{job_id}:outcomes:{part}"
 
 
 def job_parts(job_id: str) -> str:
-    """Hash: part of a stored job -> the file its outcomes were moved to; with `~` before it when some of them are run
-    again."""
+    """Hash: part of a stored job -> the file to which its outcomes were moved; the prefix `~` marks a part with items
+    that are run again."""
     return f"assay:job:{job_id}:parts"
 
 
 def job_settled(job_id: str) -> str:
-    """Hash: part of a stored job -> how many of its items have an outcome."""
+    """Hash: part of a stored job -> number of its items with an outcome."""
     return f"assay:job:{job_id}:settled"
 
 
 def job_carry(job_id: str) -> str:
-    """Hash: item index -> what its last stage hands to the next, as JSON. An entry goes with the final outcome."""
+    """Hash: item index -> data that its last stage passes to the next stage, as JSON. The final outcome deletes the
+    entry."""
     return f"assay:job:{job_id}:carry"
 
 
 def job_pending(job_id: str, stage: str) -> str:
-    """List: items that wait to be put into a chunk of this stage. Entries are ranges, see `common.lua`."""
+    """List: pending items, which wait for a chunk of this stage. Entries are ranges, see `ranges.lua`."""
     return f"assay:job:{job_id}:pending:{stage}"
 
 
 def job_members(job_id: str) -> str:
-    """Hash: group -> ranges of its items. A group is named by the index of its first item."""
+    """Hash: group -> ranges of its items. The name of a group is the index of its first item."""
     return f"assay:job:{job_id}:members"
 
 
 def job_groups(job_id: str, page: str) -> str:
-    """String: the group of each item, `GROUP_DIGITS` digits each; only where the kind has a grouped stage. A page holds
+    """String: the group of each item, `GROUP_DIGITS` digits each; only if the kind has a grouped stage. A page holds
     `PAGE_ITEMS` items."""
     return f"assay:job:{job_id}:groups:{page}"
 
 
 def job_awaited(job_id: str) -> str:
-    """Hash: group -> how many of its items have not reached the grouped stage yet."""
+    """Hash: group -> number of its items that have not reached the grouped stage yet."""
     return f"assay:job:{job_id}:awaited"
 
 
@@ -132,17 +134,18 @@ def job_reasons(job_id: str) -> str:
 
 
 def job_workers(job_id: str) -> str:
-    """Hash: worker name -> items it did; `<name>:s` -> seconds it took."""
+    """Hash: worker name -> number of items that it processed; `<name>:s` -> seconds that it took."""
     return f"assay:job:{job_id}:workers"
 
 
 def job_deaths(job_id: str) -> str:
-    """Hash: item index -> workers it killed while it ran alone. Only suspects have an entry."""
+    """Hash: item index -> number of workers that died while they ran only this item. Only suspected items have an
+    entry."""
     return f"assay:job:{job_id}:deaths"
 
 
 def job_attempts(job_id: str) -> str:
-    """Hash: item index -> times it was begun, kept only for items begun again."""
+    """Hash: item index -> number of attempts; only for items with more than the first attempt."""
     return f"assay:job:{job_id}:attempts"
 
 
@@ -152,11 +155,11 @@ def job_chunks(job_id: str) -> str:
 
 
 def job_events(job_id: str) -> str:
-    """Stream, capped: what happened to the job, for those who watch."""
+    """Stream, capped: events of the job, for clients that watch it."""
     return f"assay:job:{job_id}:events"
 
 
-# --- work on its way --------------------------------------------------------------------------------------------------
+# --- dispatch, leases and recovery ------------------------------------------------------------------------------------
 
 
 def ready(pool: str, priority: str) -> str:
@@ -165,17 +168,17 @@ def ready(pool: str, priority: str) -> str:
 
 
 def chunk(chunk_id: str) -> str:
-    """Hash: one chunk, from dispatch until its last item is settled."""
+    """Hash: record of a chunk, from dispatch until its last item is settled."""
     return f"assay:chunk:{chunk_id}"
 
 
 def chunk_claims(chunk_id: str) -> str:
-    """Set: request hashes this chunk has claimed. Goes with the chunk."""
+    """Set: request hashes that this chunk has claimed. Deleted with the chunk."""
     return f"assay:chunk:{chunk_id}:claims"
 
 
 def dispatched(queue: str) -> str:
-    """Sorted set: chunks dispatched to a queue and not taken, best first."""
+    """Sorted set: chunks dispatched to a queue and not yet taken, in the order in which workers take them."""
     return f"assay:queue:{queue}:dispatched"
 
 
@@ -185,12 +188,12 @@ def running(queue: str) -> str:
 
 
 def loads() -> str:
-    """Hash: `<queue>|<priority>` -> seconds of work in the chunks it holds, as estimated when they were dispatched."""
+    """Hash: `<queue>|<priority>` -> seconds of work in the chunks of the queue, as estimated at dispatch."""
     return "assay:loads"
 
 
 def queues() -> str:
-    """Set: queues that were ever filled and may hold chunks. Bounded by the number of slots."""
+    """Set: queues that have been filled at least once, and may hold chunks. Bounded by the number of slots."""
     return "assay:queues"
 
 
@@ -200,7 +203,7 @@ def queue_mode(queue: str) -> str:
 
 
 def held(incarnation: str) -> str:
-    """Set: chunks that this process has taken."""
+    """Set: chunks that this process (incarnation of a worker) has taken."""
     return f"assay:held:{incarnation}"
 
 
@@ -210,68 +213,69 @@ def holders() -> str:
 
 
 def batch(incarnation: str) -> str:
-    """Hash: what this process is working on right now and until when. Goes when the batch ends."""
+    """Hash: the batch that this process is running, with its deadline. Deleted when the batch ends."""
     return f"assay:batch:{incarnation}"
 
 
 def claim(request: str) -> str:
-    """String: `<chunk> <token>` that computes this request now. Released with its lease; a day at most."""
+    """String: id of the chunk that computes this request. Released with the chunk's lease; TTL a day (`CLAIM_S`)."""
     return f"assay:claim:{request}"
 
 
 def waiters(request: str) -> str:
-    """List: `<job>|<stage>|<index>` that wait for the claim on this request. Lives as long as the claim."""
+    """Set: `<job>|<stage>|<index>` of the items that wait for the claim on this request. TTL as of the claim."""
     return f"assay:waiters:{request}"
 
 
 def parked() -> str:
-    """Sorted set: `<job>|<stage>|<entry>` to be pending again, by the time when."""
+    """Sorted set: `<job>|<stage>|<entry>` that wait before a retry, by the time at which they become pending again."""
     return "assay:parked"
 
 
 def deadlines() -> str:
-    """Sorted set: jobs with a deadline, by its time."""
+    """Sorted set: jobs with a deadline, by their deadline."""
     return "assay:deadlines"
 
 
 def expiry() -> str:
-    """Sorted set: ended jobs, by the time when they are removed."""
+    """Sorted set: ended jobs, by the time at which they are removed."""
     return "assay:expiry"
 
 
 def staging() -> str:
-    """Sorted set: storage folders of jobs that do not exist yet, by the time of their last page."""
+    """Sorted set: storage folders of jobs that are not created yet, by the time of their last written page."""
     return "assay:staging"
 
 
 def sequence() -> str:
-    """Integer: the last chunk number given out."""
+    """Integer: the last chunk number that was assigned."""
     return "assay:sequence"
 
 
 def tick() -> str:
-    """Hash: when recovery last ran, and until when lapsed heartbeats are forgiven."""
+    """Hash: time of the last maintenance tick, and the end of the grace period in which expired heartbeats are
+    ignored."""
     return "assay:tick"
 
 
 def tick_lock() -> str:
-    """String: who runs recovery now. Lives a few seconds."""
+    """String, a lock: the process that runs the maintenance tick. TTL: the interval of ticks."""
     return "assay:tick:lock"
 
 
 def happened() -> str:
-    """List: what happened to jobs and is not in the log yet. A second's worth; a thousand entries at most where nobody
-    writes them down."""
+    """List: events of jobs that are not in the log yet. Emptied about every second; capped at a thousand entries
+    (`EVENTS_KEPT`) if no process writes the log."""
     return "assay:happened"
 
 
 def idempotency(key: str) -> str:
-    """String: `<body hash> <job id>` of the first request with this key. Outlives its job."""
+    """String: `<body hash> <job id>` of the first request with this idempotency key. Outlives its job."""
     return f"assay:idempotency:{key}"
 
 
 def totals() -> str:
-    """Hash: what was counted over all jobs and processes, see `tasks/counters.py`. No expiry: it is bounded by its
+    """Hash: counters summed over jobs and processes, see `tasks/counters.py`. No TTL: the hash is bounded by its
     labels."""
     return "assay:totals"
 
@@ -280,136 +284,138 @@ def totals() -> str:
 
 
 def api_limits(profile: str) -> str:
-    """Hash: limits set over HTTP, which go before the profile's own; 0 for none. No expiry: they hold until they are
+    """Hash: limits set over HTTP, which override the profile's own; 0: no limit. No TTL: they apply until they are
     reset, and are bounded by the number of profiles."""
     return f"assay:api:{profile}:limits"
 
 
 def api_pace(profile: str) -> str:
-    """Hash: the ceiling of calls in flight and how it moves, what the window holds, and until when all pause. Lives an
-    hour after the last call."""
+    """Hash: the ceiling of calls in flight with the state of its adaptation, the counts of the rate window, and the end
+    of a pause of calls. TTL an hour after the last call."""
     return f"assay:api:{profile}:pace"
 
 
 def api_window(profile: str) -> str:
-    """Hash: `r<slice>` and `t<slice>` -> requests and tokens that began in a slice of the window. Lives two windows."""
+    """Hash: `r<slice>` and `t<slice>` -> requests and tokens that began in a slice of the window. TTL two windows."""
     return f"assay:api:{profile}:window"
 
 
 def api_holders(profile: str) -> str:
-    """Hash: process -> JSON: how many calls it has in flight, what it waits for, and when it said so. An entry counts
-    for seconds; the hash lives an hour after the last."""
+    """Hash: process -> JSON: number of its calls in flight, its waiting calls, and the time of the report. An entry is
+    valid for seconds; TTL of the hash an hour after the last entry."""
     return f"assay:api:{profile}:holders"
 
 
 def api_served(profile: str, rank: str) -> str:
-    """Sorted set: jobs of a priority by the calls they were given, to share fairly. Jobs that all others have passed
-    leave it; it lives an hour after the last call."""
+    """Sorted set: jobs of a priority by the calls granted to them, for fair sharing. Jobs with fewer calls than the
+    least served waiting job are removed; TTL an hour after the last call."""
     return f"assay:api:{profile}:served:{rank}"
 
 
 def api_circuit(profile: str) -> str:
-    """Hash: failures in a row; once there were too many, until when the API is let alone and why. Lives an hour."""
+    """Hash, the circuit breaker: consecutive failures; for an open circuit, the end of the open time and its cause. TTL
+    an hour."""
     return f"assay:api:{profile}:circuit"
 
 
 def api_usage(profile: str, day: str) -> str:
-    """Hash: calls, tokens and `cost:<currency>`, in billionths, of a profile on a day (UTC). Lives 100 days."""
+    """Hash: calls, tokens and `cost:<currency>`, in billionths, of a profile on a day (UTC). TTL 100 days."""
     return f"assay:api:{profile}:usage:{day}"
 
 
 def api_lessons(profile: str, model: str) -> str:
-    """Hash: what a model cannot take (see `tasks.providers.retry.Lesson`) -> how the API said so. Lives a day."""
+    """Hash: request feature that a model rejects (see `tasks.providers.retry.Lesson`) -> the API's error message. TTL a
+    day."""
     return f"assay:api:{profile}:lessons:{model}"
 
 
 def job_usage(job_id: str) -> str:
-    """Hash: the same of a job. Goes with the job; 30 days after its last call at most."""
+    """Hash: calls, tokens and costs of a job. Deleted with the job; TTL 30 days after its last call."""
     return f"assay:job:{job_id}:usage"
 
 
 def token_usage(name: str, day: str) -> str:
-    """Hash: the same of a bearer token on a day. Lives 100 days."""
+    """Hash: calls, tokens and costs of a bearer token on a day. TTL 100 days."""
     return f"assay:token:{name}:usage:{day}"
 
 
-# --- rollouts; all of these go with their job, or 30 days after they were last used -----------------------------------
+# --- rollouts; the keys of a rollout are deleted with its job, or 30 days after their last use ------------------------
 
 
 def rollouts() -> str:
-    """Set: rollouts that are looked after on the tick. One leaves it when its job is removed."""
+    """Set: rollouts that the maintenance tick processes. A rollout is removed together with its job."""
     return "assay:rollouts"
 
 
 def rollout(rollout_id: str) -> str:
-    """Hash: what bounds a rollout, and its counters."""
+    """Hash: limits and counters of a rollout."""
     return f"assay:rollout:{rollout_id}"
 
 
 def rollout_queue(rollout_id: str) -> str:
-    """Sorted set: samples that wait, as `<bundle>:<first>-<last>`, by the number of their bundle."""
+    """Sorted set: queued samples, as `<bundle>:<first>-<last>`, by the number of their bundle."""
     return f"assay:rollout:{rollout_id}:queue"
 
 
 def rollout_heads(rollout_id: str) -> str:
-    """Hash: bundle -> its versions, how many samples it has and how many of them are left, and when it was put. An
-    entry goes when all its samples are acknowledged or dropped."""
+    """Hash: bundle -> its versions, its number of samples in total and left, and the time of its put. An entry is
+    deleted when its last sample is acknowledged or dropped."""
     return f"assay:rollout:{rollout_id}:heads"
 
 
 def rollout_bodies(rollout_id: str) -> str:
-    """Hash: bundle -> its samples, as JSON, or a stub of the file that has them. Goes with its head."""
+    """Hash: bundle -> its samples as JSON, or a stub of the file that contains them. Deleted with its head."""
     return f"assay:rollout:{rollout_id}:bodies"
 
 
 def rollout_batches(rollout_id: str) -> str:
-    """Hash: batch that was handed out and not acknowledged -> `<samples> <consumer>|<members> ...`."""
+    """Hash: leased batch -> JSON: number of samples, consumer, members of the queue."""
     return f"assay:rollout:{rollout_id}:batches"
 
 
 def rollout_leases(rollout_id: str) -> str:
-    """Sorted set: the same batches, by the time when they go back."""
+    """Sorted set: leased batches, by the time at which their lease expires."""
     return f"assay:rollout:{rollout_id}:leases"
 
 
 def rollout_consumers(rollout_id: str) -> str:
-    """Hash: consumer with a name -> the batch it holds."""
+    """Hash: consumer with a name -> the batch that it holds."""
     return f"assay:rollout:{rollout_id}:consumers"
 
 
 def rollout_acknowledged(rollout_id: str) -> str:
-    """Sorted set: the last thousand batches that were acknowledged, by when: to say so to who asks again."""
+    """Sorted set: the last thousand acknowledged batches, by time, so that a repeated acknowledgement is recognised."""
     return f"assay:rollout:{rollout_id}:acknowledged"
 
 
 def rollout_puts(rollout_id: str) -> str:
-    """Sorted set: tokens of the puts of the last ten minutes, by when: one that is repeated puts nothing twice."""
+    """Sorted set: ids of the puts of the last ten minutes, by time, so that a repeated put is idempotent."""
     return f"assay:rollout:{rollout_id}:puts"
 
 
 def rollout_recent(rollout_id: str) -> str:
-    """List, JSON, newest first: how fresh each of the last batches was."""
+    """List, JSON, newest first: freshness of the last batches."""
     return f"assay:rollout:{rollout_id}:recent"
 
 
 def rollout_times(rollout_id: str) -> str:
-    """List, newest first: seconds that each of the last bundles took."""
+    """List, newest first: seconds that the last bundles took."""
     return f"assay:rollout:{rollout_id}:times"
 
 
 def rollout_versions(rollout: str) -> str:
-    """Hash: which weights the devices of a rollout are to hold, and how the last sync went."""
+    """Hash: target weights of a rollout's devices, and the result of the last sync."""
     return f"assay:rollout:{rollout}:versions"
 
 
 def rollout_devices(rollout: str) -> str:
-    """Hash: device worker -> JSON: the weights it confirmed last, and whether it follows, is awaited or has left."""
+    """Hash: device worker -> JSON: the weights that it confirmed last, and its state: following, awaited or left."""
     return f"assay:rollout:{rollout}:devices"
 
 
 def rollout_left(rollout: str) -> str:
-    """Set: queues of devices that could not follow, which get no work of this rollout. Lives a minute: then they may
-    try again."""
+    """Set: queues of devices that could not load the weights, which get no work of this rollout. TTL a minute, after
+    which they retry."""
     return f"assay:rollout:{rollout}:left"
 
 
@@ -417,54 +423,57 @@ def rollout_left(rollout: str) -> str:
 
 
 def benchmarks() -> str:
-    """Sorted set: the last thousand benchmark runs, by when they were asked for. No expiry: it is bounded."""
+    """Sorted set: the last thousand benchmark runs, by the time of their request. No TTL: the set is bounded."""
     return "assay:benchmarks"
 
 
 def benchmarks_skipped() -> str:
-    """Sorted set: the last hundred that were due and skipped, likewise. Apart: a busy month costs no history."""
+    """Sorted set: the last hundred skipped runs, by the time of their request. Separate, so that a busy month does not
+    displace the history of runs."""
     return "assay:benchmarks:skipped"
 
 
 def benchmark(run: str) -> str:
-    """String, JSON: a benchmark run. Lives 430 days, a month longer than its report; a month if it was skipped."""
+    """String, JSON: a benchmark run. TTL 430 days, a month longer than its report; a month if it was skipped."""
     return f"assay:benchmark:{run}"
 
 
 def benchmark_figures(run: str) -> str:
-    """String, JSON: the figures of a benchmark run. Lives 400 days."""
+    """String, JSON: the figures of a benchmark run. TTL 400 days."""
     return f"assay:benchmark:{run}:figures"
 
 
 def benchmark_figure(figure: str, basis: str) -> str:
-    """Sorted set: the last hundred values of a figure on one basis, as JSON, by when their runs were asked for. Lives
-    400 days after the last."""
+    """Sorted set: the last hundred values of a figure on the same basis, as JSON, by the time of their run's request.
+    TTL 400 days after the last value."""
     return f"assay:benchmarks:figure:{figure}:{basis}"
 
 
 def benchmark_standings() -> str:
-    """Hash: each figure and basis -> JSON, what its last undisturbed run brought. Lives 400 days after the last run."""
+    """Hash: figure and basis -> JSON, the result of its last undisturbed run. TTL 400 days after the last run."""
     return "assay:benchmarks:standings"
 
 
 def benchmark_jobs(run: str) -> str:
-    """Set: jobs that the case which is measured now has begun. Goes with the case; two days at most."""
+    """Set: jobs that the currently measured case has started. Deleted with the case; TTL two days."""
     return f"assay:benchmark:{run}:jobs"
 
 
 def benchmarks_lock() -> str:
-    """String, a lock: somebody is starting a run. Lives half a minute."""
+    """String, a lock, held while a process starts a run. TTL half a minute."""
     return "assay:benchmarks:lock"
 
 
-# --- who asks ---------------------------------------------------------------------------------------------------------
+# --- bearer tokens ----------------------------------------------------------------------------------------------------
 
 
 def token_items(name: str) -> str:
-    """Hash: how many items a token may still submit, and since when. Lapses when the minute is full again."""
+    """Hash, a token bucket: number of items that a bearer token may still submit, and the time of that count. Expires
+    when the bucket is full again."""
     return f"assay:token:{name}:items"
 
 
 def token_jobs(name: str) -> str:
-    """Sorted set: active jobs of a token, and submits on their way, by the time when they lapse. A week at most."""
+    """Sorted set: active jobs of a bearer token, and submits in progress, by the time at which they expire. At most a
+    week."""
     return f"assay:token:{name}:jobs"

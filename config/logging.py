@@ -41,7 +41,7 @@ def job_context(jobs: Collection[str]) -> Iterator[None]:
 
 
 def with_job_context(work: Callable[[], T]) -> Callable[[], T]:
-    """Wrap work for another thread, so that its records carry the current jobs."""
+    """Wrap work for a different thread, so that its records carry the current jobs."""
     return partial(copy_context().run, work)
 
 

@@ -1,4 +1,4 @@
-"""The table of pools: per pool its queues, how Celery runs a worker, how many workers a host has, and what they hold.
+"""Table of pools: per pool its queues, Celery's execution pool, the number of workers per host, and their resources.
 
 A pool is a class of workers, or of work. `policy` is work only: it goes to the queues of device workers that have a
 policy server.
@@ -15,12 +15,12 @@ WorkerPool = Literal["device", "api", "cpu", "benchmark", "beat"]
 #: Pools that stages of jobs run on.
 StagePool = Literal["device", "api", "cpu", "benchmark", "policy"]
 
-#: `per_slot`: a queue of its own for each device slot; `shared`: one queue of the pool's name, read by workers of all
-#: hosts; `of_device`: the queues of the pool `device`.
+#: `per_slot`: a queue per device slot; `shared`: a single queue with the pool's name, read by workers of every host;
+#: `of_device`: the queues of the pool `device`.
 Queues = Literal["per_slot", "shared", "of_device", "none"]
 
 
-def _one_task(settings: Settings) -> int:  # noqa: ARG001  # as all rules of concurrency
+def _one_task(settings: Settings) -> int:  # noqa: ARG001  # signature of `Pool.concurrency`
     return 1
 
 
@@ -29,13 +29,13 @@ class Pool:
     name: str
     queues: Queues
     holds: str
-    """What a worker process of the pool keeps ready for its tasks."""
+    """Resources that a worker process of the pool keeps loaded for its tasks."""
     celery_pool: Literal["prefork", "threads", ""] = "prefork"
-    """How Celery runs tasks; empty where it runs none."""
+    """Celery's execution pool; empty for a pool without tasks of its own."""
     concurrency: Callable[[Settings], int] = _one_task
-    """Tasks that one worker runs at a time."""
+    """Maximum concurrent tasks of a worker."""
     workers: Callable[[Settings], tuple[int, int]] | None = None
-    """Fewest and most workers of a host, scaled by the length of the queue; None: a fixed number."""
+    """Minimum and maximum workers of a host, scaled by the length of the queue; None: a fixed number."""
     is_required: bool = False
     """Whether the system counts as not ready without a worker of the pool."""
 
@@ -50,7 +50,7 @@ POOLS: Mapping[str, Pool] = {
         Pool(
             "device",
             "per_slot",
-            "the models of one device slot, loaded and swapped on demand; connections to its policy servers",
+            "the models of a device slot, loaded and swapped on demand; connections to its policy servers",
             is_required=True,
         ),
         Pool(
@@ -80,7 +80,7 @@ WORKER_POOLS: tuple[WorkerPool, ...] = get_args(WorkerPool)
 STAGE_POOLS: tuple[StagePool, ...] = get_args(StagePool)
 #: Pools that have queues of their own.
 QUEUED_POOLS: tuple[str, ...] = tuple(pool.name for pool in POOLS.values() if pool.queues in ("per_slot", "shared"))
-#: Queues that workers of several hosts read; each is named like its pool.
+#: Queues that workers of several hosts read; each has the name of its pool.
 SHARED_QUEUES: tuple[str, ...] = tuple(pool.name for pool in POOLS.values() if pool.queues == "shared")
 
 

@@ -1,1 +1,1 @@
-"""What the work is. Imports `config` only; `web` and `workers` import it, never each other."""
+"""Job kinds and the job core. Imports `config` only; `web` and `workers` import this package, but not each other."""

@@ -28,7 +28,7 @@ def create_core(
     tracer: Tracer | None = None,
     kinds: Sequence[KindFactory] = KINDS,
 ) -> JobCore:
-    """Build the job core. Connects to nothing yet. Raise SettingsError if the profiles' file is wrong."""
+    """Build the job core, without opening connections. Raise SettingsError if the profiles' file is invalid."""
     state = connect(settings.redis_url)
     registry = Registry(state, settings.heartbeat_ttl_s)
     installation = Installation(settings, profiles or load_profiles(settings), state, registry)

@@ -76,7 +76,7 @@ def translate_redis_error(error: redis_errors.RedisError, url: str) -> RedisUnav
             "write it into the URL, redis://:PASSWORD@host:port/0."
         )
     if "DB index is out of range" in text:
-        return RedisRefused(f"Redis at {url} has no such database: change the number at the end of the URL.")
+        return RedisRefused(f"Redis at {url} does not have this database: change the number at the end of the URL.")
     if isinstance(error, redis_errors.NoPermissionError):
         return RedisRefused(f"Redis at {url} denies this user a command that Assay needs: extend its ACL ({text}).")
     if "MISCONF" in text:  # errors inside a script have a prefix

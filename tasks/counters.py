@@ -1,8 +1,10 @@
-"""What was counted since the state Redis was set up, over all processes and jobs, whether or not they are still there.
+"""Metrics counters of the cluster: monotonic since the state Redis was set up, over every process and job, including
+processes and jobs that do not exist any more.
 
-One hash, for metrics. Its fields are `<name>|<label>|...`; those of a histogram end in the upper bound of their bucket,
-or in `sum` (in millionths). Scripts count with the step that does the thing (`count_total`); what no script sees is
-added here. Labels are bounded: kinds, pools, routes, profiles of the settings; never a job.
+They are fields of a single hash, named `<name>|<label>|...`; fields of a histogram end in the upper bound of their
+bucket, or in `sum` (in millionths). Lua scripts count an event in the same atomic step as the event itself
+(`totals.count`); events outside of scripts are added here. Labels have bounded cardinality: kinds, pools, routes,
+profiles of the settings; never a job.
 """
 
 from bisect import bisect_left
@@ -15,7 +17,7 @@ from config import keys
 
 MILLION = 1_000_000
 
-#: Upper bounds in seconds of each histogram's buckets; the last one has none.
+#: Upper bounds in seconds of each histogram's buckets; the last bucket is unbounded.
 BUCKETS: dict[str, tuple[float, ...]] = {
     "job_s": (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600),
     "api_s": (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160),
@@ -25,7 +27,7 @@ UNBOUNDED = "+Inf"
 
 
 def bucket(histogram: str, seconds: float) -> str:
-    """The upper bound of the bucket that these seconds belong to."""
+    """Return the upper bound of the bucket that contains the value."""
     bounds = BUCKETS[histogram]
     at = bisect_left(bounds, seconds)
     return f"{bounds[at]:g}" if at < len(bounds) else UNBOUNDED
@@ -40,13 +42,13 @@ class Totals:
         return cls(cast(dict[str, str], state.hgetall(keys.totals())))
 
     def of(self, name: str) -> Iterator[tuple[tuple[str, ...], int]]:
-        """Labels and numbers."""
+        """Yield the labels and the value of each counter of this name."""
         for (first, *labels), value in sorted(self._counted.items()):
             if first == name:
                 yield tuple(labels), value
 
     def histogram(self, name: str) -> Iterator[tuple[tuple[str, ...], list[tuple[str, float]], float]]:
-        """Labels, cumulative buckets and the sum in seconds."""
+        """Yield the labels, the cumulative buckets and the sum in seconds of each histogram of this name."""
         counts: dict[tuple[str, ...], dict[str, int]] = {}
         for (*labels, bound), value in self.of(name):
             counts.setdefault(tuple(labels), {})[bound] = value
@@ -59,7 +61,7 @@ class Totals:
 
 
 def add(state: Redis, counts: Mapping[tuple[str, ...], int]) -> None:
-    """Count what no script sees."""
+    """Add to counters, for events that happen outside of Lua scripts."""
     pipeline = state.pipeline(transaction=False)
     for name, number in counts.items():
         pipeline.hincrby(keys.totals(), "|".join(name), number)

@@ -1,4 +1,4 @@
-"""The table of job kinds: a new kind is a package of its own, and one line here."""
+"""Table of job kinds. A new kind is a separate package, and one line here."""
 
 from tasks.deployment_benchmarks.kind import Benchmark
 from tasks.inference.kind import Inference

@@ -1,6 +1,6 @@
 """Loader of Lua scripts: assembles each `.lua` file into one self-contained script for Redis.
 
-Redis has no `require`, and Lua allows 200 local variables in a function and 60 upvalues, so a script gets only the code
+Redis has no `require`, and Lua allows 200 local variables and 60 upvalues per function, so a script gets only the code
 that it names:
 
 - `-- @include clock` inserts `include/clock.lua` as the local variable `clock`. A module is looked up in the folder
@@ -31,11 +31,11 @@ from config import keys
 from tasks.script_constants import CONSTANTS
 
 ROOT = Path(__file__).parent.parent
-#: Folders of modules for the scripts of all packages.
+#: Folders of modules that the scripts of every package may include.
 SHARED = (ROOT / "tasks/scripts/include", ROOT / "tasks/jobs/state/scripts/include")
 #: Packages that have scripts.
 PACKAGES = ("tasks", "web", "workers")
-#: Suffix of the file name of a hook module; its kind's name stands before it.
+#: Suffix of the file name of a hook module, after the name of its kind.
 HOOKS_SUFFIX = "_hooks"
 
 _DIRECTIVE = re.compile(r"^-- @(include (?P<name>[a-z_]+)|hooks)\s*$", re.MULTILINE)
@@ -69,7 +69,7 @@ class _Assembly:
     pending: list[str] = field(default_factory=list)
 
     def insert_includes(self, path: Path) -> None:
-        """Insert the modules that this file includes, unless they are there already."""
+        """Insert the modules that this file includes, unless they are inserted already."""
         for match in _DIRECTIVE.finditer(_read(path)):
             if match["name"]:
                 self._insert(match["name"], _find(match["name"], path))
@@ -108,7 +108,7 @@ def load(script: Path, hooks: Iterable[Path] = ()) -> str:
 
 @cache
 def assemble(script: Path, hooks: tuple[Path, ...] = ()) -> Sequence[Line]:
-    """Return the lines of a script with all that it uses. Raises ScriptError."""
+    """Return the lines of a script with its modules, keys and constants. Raises ScriptError."""
     assembly = _Assembly(hooks)
     assembly.insert_includes(script)
     body = [*assembly.lines, *_lines(script)]
@@ -118,12 +118,12 @@ def assemble(script: Path, hooks: tuple[Path, ...] = ()) -> Sequence[Line]:
 
 
 def scripts() -> list[Path]:
-    """Return the scripts of all packages, in order of their paths."""
+    """Return the scripts of every package, sorted by path."""
     return sorted(path for package in PACKAGES for path in (ROOT / package).glob("**/scripts/*.lua"))
 
 
 def all_hooks() -> tuple[Path, ...]:
-    """Return the hook modules of all kinds."""
+    """Return the hook modules of every kind."""
     pattern = f"**/scripts/include/*{HOOKS_SUFFIX}.lua"
     return tuple(sorted(path for package in PACKAGES for path in (ROOT / package).glob(pattern)))
 
@@ -215,7 +215,7 @@ def write(folder: Path) -> dict[Path, Sequence[Line]]:
 
 
 def check() -> int:
-    """Run luacheck on the assembled scripts. Findings are printed once each, with their place in the sources."""
+    """Run luacheck on the assembled scripts. Each finding is printed once, with its file and line in the sources."""
     if shutil.which("luacheck") is None:
         print(
             "luacheck is not installed, so the Lua scripts are not linted: apt-get install lua-check", file=sys.stderr

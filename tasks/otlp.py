@@ -1,8 +1,8 @@
-"""OpenTelemetry's SDK, which sends spans by OTLP over HTTP. The only module that imports the SDK.
+"""Trace exporter: OpenTelemetry's SDK, which sends spans by OTLP over HTTP. The only module that imports the SDK.
 
-No work waits for the collector: ended spans wait in a bounded queue for a thread that sends them. Spans that do not fit
+Exporting never blocks jobs: ended spans wait in a bounded queue for a thread that sends them. Spans that do not fit
 into the queue, or that the collector does not accept, are dropped. Headers that a collector requires, such as a key,
-are set in the standard's own variable, `OTEL_EXPORTER_OTLP_HEADERS`.
+are set in the standard variable of OpenTelemetry, `OTEL_EXPORTER_OTLP_HEADERS`.
 """
 
 import logging
@@ -22,9 +22,9 @@ from tasks.connections import redact
 
 log = logging.getLogger(__name__)
 
-#: Capacity of the queue of ended spans, and of one request to the collector, in spans; a span is about a kilobyte.
+#: Capacity in spans of the queue of ended spans, and of a request to the collector; a span is about a kilobyte.
 QUEUE_SPANS, BATCH_SPANS = 4096, 512
-#: Seconds between two requests, of one request with its retries, and of the last request when the process ends.
+#: Seconds between two requests, timeout of a request with its retries, and timeout of the last request at shutdown.
 SEND_S, TRY_S, CLOSE_S = 1.0, 5.0, 3.0
 
 
@@ -32,8 +32,8 @@ class OtlpTracer(Tracer):
     """Tracer whose SDK provider is created on first use in each process: a forked child has no thread of its parent."""
 
     def __init__(self, url: str, share: float, service: str) -> None:
-        """`share`: the part of the traces begun here that is kept. A trace begun by a caller is kept if the caller
-        keeps it."""
+        """`share`: sampling rate of the traces that begin in this process. A trace that a caller began is sampled if
+        the caller samples it."""
         self._url, self._share, self._service = url, share, service
         self._lock = threading.Lock()
         self._provider: TracerProvider | None = None
@@ -79,7 +79,7 @@ class OtlpTracer(Tracer):
 
 
 class _Exporter(SpanExporter):
-    """Exporter that logs one line when the collector stops accepting spans, and one when it accepts them again.
+    """Exporter that logs a line when the collector stops accepting spans, and a line when it accepts spans again.
 
     The SDK's own exporter logs every failure.
     """

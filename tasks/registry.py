@@ -1,7 +1,7 @@
-"""Who is there: every worker announces itself with a heartbeat that lapses within seconds.
+"""Worker registry: the live workers of the cluster. Each worker renews its record by heartbeats; the TTL is seconds.
 
-The record is the lock on the worker's name too: two live workers never share one.
-Dispatch, recovery and the dashboard read it; what a worker does with its jobs is not here.
+The record is also a lock on the worker's name: two live workers never share a name. Dispatch, recovery and the
+dashboard read the registry. The chunks that a worker holds are not covered: they are in the ledger.
 """
 
 import json
@@ -20,16 +20,16 @@ from tasks.errors import WorkerNameTaken
 
 _SCRIPTS = Path(__file__).with_name("scripts")
 
-#: Seconds after which a process tells again which models it holds.
+#: Seconds after which a process reports its loaded models again.
 MODELS_TOLD_S = 3600
-#: Seconds for which what a process told of its policy servers is taken to be true.
+#: TTL of a process's report of its policy servers, in seconds.
 POLICIES_KEPT_S = 10
 
 State = Literal["starting", "ready", "stopping"]
 
 
-#: Fields that are no part of a worker's own record.
-_TOLD_APART = ("beat_at", "policies")
+#: Fields that are not written with the worker's record: set by the script, or reported separately.
+_NOT_IN_RECORD = ("beat_at", "policies")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +37,19 @@ class Gpu:
     """A GPU that a worker is pinned to, as the driver sees it."""
 
     device: str
-    """As in CUDA_VISIBLE_DEVICES: an index or a UUID."""
+    """Index or UUID, as in CUDA_VISIBLE_DEVICES."""
     uuid: str
     utilisation: float | None
-    """Share of the last moment in which it computed; None where the driver does not say."""
+    """Recent share of time in which the GPU computed; None if the driver does not report it."""
     memory_used_mb: int
     memory_total_mb: int
     name: str = ""
-    """Which product it is."""
+    """Product name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One worker process as others see it. Times are the state Redis's clock."""
+    """Record of a worker process. Times are by the clock of the state Redis."""
 
     name: str
     pool: WorkerPool
@@ -57,45 +57,45 @@ class Worker:
     host: str
     pid: int
     incarnation: str
-    """New at every start of the process."""
+    """Id of the process's start: different after every restart."""
     launcher: str
-    """The launcher that started it; new at every start of the launcher."""
+    """Id of the launcher that started it: different after every restart of the launcher."""
     queues: tuple[str, ...] = ()
     concurrency: int = 1
     slot: int | None = None
     devices: tuple[str, ...] = ()
-    """What the worker is pinned to, as in CUDA_VISIBLE_DEVICES; empty for a CPU slot."""
+    """Devices that the worker is pinned to, as in CUDA_VISIBLE_DEVICES; empty for a CPU slot."""
     versions: dict[str, str] = field(default_factory=dict)
     models: tuple[str, ...] = ()
-    """What its process holds, last used last."""
+    """Models loaded by its process, the most recently used last."""
     weights: dict[str, str] = field(default_factory=dict)
-    """By model, the version of its weights: a hub revision, a fingerprint of its files, or what a rollout put there."""
+    """Version of the weights by model: a hub revision, a fingerprint of its files, or the version set by a rollout."""
     loading: str = ""
     """The model that is being loaded."""
     policies: tuple[PolicyServer, ...] = ()
-    """The policy servers that its process uses, or would if they were there."""
+    """The policy servers of its process, whether they are connected or not."""
     state: State = "starting"
     active: int = 0
-    """Tasks that it has taken and not ended."""
+    """Number of Celery tasks that it has taken and not finished."""
     memory_mb: int = 0
-    """Resident memory of its processes; what they share is counted for each."""
+    """Resident memory of its processes; shared memory is counted once per process."""
     cpu_s: float = 0.0
-    """CPU seconds of its processes so far."""
+    """Total CPU seconds of its processes."""
     busy_s: float = 0.0
-    """Seconds so far in which at least one task ran: two readings tell the share."""
+    """Total seconds in which at least one task ran: the difference of two readings gives the utilisation."""
     gpus: tuple[Gpu, ...] = ()
-    """Of a device worker with GPUs; none where there is no driver."""
+    """GPUs of a device worker; empty without a driver."""
     beat_at: float = 0.0
 
     def as_record(self) -> dict[str, str]:
-        return {name: json.dumps(value) for name, value in asdict(self).items() if name not in _TOLD_APART} | {
+        return {name: json.dumps(value) for name, value in asdict(self).items() if name not in _NOT_IN_RECORD} | {
             plain: str(getattr(self, plain)) for plain in ("incarnation", "launcher", "host", "pid")
         }
 
     @classmethod
     def from_record(cls, record: dict[str, str]) -> Self:
         plain = {"incarnation", "launcher", "host"}
-        # A newer worker may say more than this process knows.
+        # A worker of a newer version may have fields that this process does not know.
         known = {each.name for each in fields(cls)} - {"policies"}
         values: dict[str, Any] = {k: v if k in plain else json.loads(v) for k, v in record.items() if k in known}
         for name in ("queues", "devices", "models"):
@@ -113,7 +113,8 @@ class Registry:
         self._leave = state.register_script(lua.load(_SCRIPTS / "remove_worker.lua"))
 
     def announce(self, worker: Worker) -> None:
-        """Write or renew the worker's record. Raises WorkerNameTaken when another live worker has the name."""
+        """Heartbeat: write or renew the worker's record. Raises WorkerNameTaken if a different live worker has the
+        name."""
         pairs = [text for pair in worker.as_record().items() for text in pair]
         holder = self._announce(args=[worker.name, worker.incarnation, worker.launcher, self._lifetime_ms, *pairs])
         if holder:
@@ -121,27 +122,28 @@ class Registry:
             raise WorkerNameTaken(f"{worker.name} is held by a live worker (pid {pid} on {host}).")
 
     def leave(self, worker: Worker) -> None:
-        """Take the record away, unless a newer worker of the same name has written its own."""
+        """Remove the worker's record, unless a newer worker of the same name has replaced it."""
         self._leave(args=[worker.name, worker.incarnation])
 
     def tell_models(
         self, worker: Worker, loaded: Sequence[str], loading: str = "", weights: Mapping[str, str] | None = None
     ) -> None:
-        """Said by the process that holds them; its parent, which beats, cannot know."""
-        held = {"loaded": list(loaded), "loading": loading, "weights": dict(weights or {})}
-        told = {"incarnation": worker.incarnation} | held
-        self._state.set(keys.worker_models(worker.name), json.dumps(told), ex=2 * MODELS_TOLD_S)
+        """Report loaded models. Called by the process that loads them, since its parent, which sends the heartbeats,
+        does not know them."""
+        models = {"loaded": list(loaded), "loading": loading, "weights": dict(weights or {})}
+        report = {"incarnation": worker.incarnation} | models
+        self._state.set(keys.worker_models(worker.name), json.dumps(report), ex=2 * MODELS_TOLD_S)
 
     def tell_policies(self, worker: Worker, servers: Sequence[PolicyServer]) -> None:
-        """Said by the process that is connected to them."""
-        told = {"incarnation": worker.incarnation, "servers": [asdict(server) for server in servers]}
-        self._state.set(keys.worker_policies(worker.name), json.dumps(told), ex=POLICIES_KEPT_S)
+        """Report policy servers. Called by the process that is connected to them."""
+        report = {"incarnation": worker.incarnation, "servers": [asdict(server) for server in servers]}
+        self._state.set(keys.worker_policies(worker.name), json.dumps(report), ex=POLICIES_KEPT_S)
 
     def get(self, name: str) -> Worker | None:
         return next(iter(self._read([name])), None)
 
     def workers(self) -> list[Worker]:
-        """The live ones, by name."""
+        """Return the live workers, sorted by name."""
         names = sorted(cast(set[str], self._state.smembers(keys.workers())))
         found = self._read(names)
         if lapsed := set(names) - {worker.name for worker in found}:
@@ -155,22 +157,22 @@ class Registry:
             pipeline.mget(keys.worker_models(name), keys.worker_policies(name))
         replies = pipeline.execute()
         return [
-            _with_told(Worker.from_record(record), *told)
-            for record, told in zip(replies[::2], replies[1::2], strict=True)
+            _with_reports(Worker.from_record(record), *reports)
+            for record, reports in zip(replies[::2], replies[1::2], strict=True)
             if record
         ]
 
 
-def _with_told(worker: Worker, models: str | None, policies: str | None) -> Worker:
-    if (told := _told_by(worker, models)) is not None:
-        weights = told.get("weights", {})  # an older worker does not say
-        worker = replace(worker, models=tuple(told["loaded"]), loading=told["loading"], weights=weights)
-    if (told := _told_by(worker, policies)) is not None:
-        worker = replace(worker, policies=tuple(PolicyServer(**server) for server in told["servers"]))
+def _with_reports(worker: Worker, models: str | None, policies: str | None) -> Worker:
+    if (report := _parse_report(worker, models)) is not None:
+        weights = report.get("weights", {})  # workers of older versions do not report it
+        worker = replace(worker, models=tuple(report["loaded"]), loading=report["loading"], weights=weights)
+    if (report := _parse_report(worker, policies)) is not None:
+        worker = replace(worker, policies=tuple(PolicyServer(**server) for server in report["servers"]))
     return worker
 
 
-def _told_by(worker: Worker, line: str | None) -> dict[str, Any] | None:
-    """None for what a process said that is gone."""
-    told: dict[str, Any] = json.loads(line) if line else {}
-    return told if told.get("incarnation") == worker.incarnation else None
+def _parse_report(worker: Worker, line: str | None) -> dict[str, Any] | None:
+    """Return a report of this incarnation of the worker; None if it is missing, or of an earlier incarnation."""
+    report: dict[str, Any] = json.loads(line) if line else {}
+    return report if report.get("incarnation") == worker.incarnation else None

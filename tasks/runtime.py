@@ -42,12 +42,12 @@ class Runtime(Protocol):
         """Return the process's instance of this resource; raise the resource's own error if the process has none."""
 
     def run_async(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Run on the process's one asyncio loop and wait for the result; raise TimeoutError past the deadline."""
+        """Run on the asyncio loop of the process and wait for the result; raise TimeoutError past the deadline."""
 
     def run_each(
         self, work: Sequence[Coroutine[Any, Any, T]], is_cancelled: Callable[[], bool]
     ) -> Iterator[list[tuple[int, T | BaseException, float]]]:
-        """Run all coroutines on the loop at once; yield pages of (index, result or exception, seconds) as they end.
+        """Run coroutines concurrently on the loop; yield pages of (index, result or exception, seconds) as they end.
 
-        Each index comes once. When `is_cancelled` returns true, coroutines that still run are cancelled.
+        Each index is yielded once. When `is_cancelled` returns true, running coroutines are cancelled.
         """

@@ -1,5 +1,5 @@
-"""Constants that the Lua scripts share with Python: name in Lua -> value. Each is defined once, in the module it is
-imported from; `tasks/lua.py` inserts those that a script uses."""
+"""Constants that the Lua scripts share with Python: name in Lua -> value. Each constant is defined once, in the module
+from which it is imported; `tasks/lua.py` inserts the constants that a script uses."""
 
 from typing import Final
 

@@ -1,1 +1,1 @@
-"""What a process holds: devices, child processes, event loops. Imports `tasks` and `config`, never `web`."""
+"""Worker processes and their resources: devices, child processes, event loops. Imports `tasks` and `config` only."""

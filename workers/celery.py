@@ -1,4 +1,4 @@
-"""The application as `celery -A workers.celery ...` finds it: for Flower, and for `celery inspect` by hand."""
+"""Celery application for the command line (`celery -A workers.celery ...`): for Flower, and manual `celery inspect`."""
 
 from config.settings import load_settings
 from tasks.app import create_celery

@@ -1,4 +1,4 @@
-"""`python -m workers.healthcheck POOL`: exit 0 when this host has a live worker of that pool. For containers."""
+"""Health check for containers: `python -m workers.healthcheck POOL` exits with 0 if this host has a live worker."""
 
 import argparse
 import os
@@ -22,7 +22,7 @@ def is_healthy(settings: Settings, pool: str) -> bool:
     if pool == "policies":
         return listen(settings, os.environ)
     with translate_redis_errors(settings.redis_url):
-        if pool == "benchmark":  # its worker is there only while something is measured
+        if pool == "benchmark":  # its worker runs only during a benchmark
             return bool(connect(settings.redis_url).ping())
         workers = Registry(connect(settings.redis_url), settings.heartbeat_ttl_s).workers()
     return any(worker.pool == pool and worker.node == settings.node and worker.state == "ready" for worker in workers)

@@ -1,8 +1,8 @@
-"""Start and keep the processes of one pool on this host.
+"""Launcher of one pool's processes on this host: starts, supervises and restarts them.
 
 python -m workers.launch device            one worker per device slot, each pinned to its devices
-python -m workers.launch device --slot 3   only that slot
-python -m workers.launch api | cpu         as many workers as queued work asks for, within the settings' bounds
+python -m workers.launch device --slot 3   only slot 3
+python -m workers.launch api | cpu         workers scaled by queued work, within the settings' bounds
 python -m workers.launch benchmark         one worker, while a benchmark runs
 python -m workers.launch beat | flower     one process
 python -m workers.launch policies          one policy server per device slot, each pinned like its worker
@@ -35,9 +35,9 @@ from workers.processes.supervisor import EXIT_MISCONFIGURED, EXIT_NAME_TAKEN, Co
 
 log = logging.getLogger("workers.launch")
 
-#: What this program launches: the pools that have workers, and two programs that are none.
+#: Names that this program launches: the pools with workers, and two programs that are not worker pools.
 LAUNCHED = (*WORKER_POOLS, "flower", "policies")
-#: Seconds between two looks at the queue when deciding on the number of workers.
+#: Seconds between two checks of the queue that decide the number of workers.
 SCALE_INTERVAL_S = 1.0
 
 
@@ -49,7 +49,7 @@ class Launcher:
         self._core = create_core(settings, create_celery(settings))
         self._registry = self._core.registry
         self._recovery = self._core.recovery(f"launcher {self._id}")
-        supervisor.on_death = self._bury
+        supervisor.on_death = self._recover
 
     def launch_devices(self, only: Sequence[int]) -> None:
         inventory = take_inventory(self._settings, os.environ)
@@ -85,14 +85,14 @@ class Launcher:
                 return
             looked_at = time.monotonic()
             if self._supervisor.failed or any(child.stopping for child in self._supervisor.children.values()):
-                return  # one that is on its way out still has its name
+                return  # a stopping worker still occupies its name
             try:
                 queued = app.queued(pool)  # a shared queue is named like its pool
                 with translate_redis_errors(self._settings.redis_url):
-                    # Where nobody reads a queue no chunk is sent to it: what waits is in the ledger only.
+                    # No chunk is dispatched to a queue without workers: its waiting chunks are in the ledger only.
                     queued += self._core.ledger.ready(pool)
                     running = {index: self._registry.get(name) for index, name in self._indices(pool).items()}
-            except Retryable as error:  # the workers themselves say that Redis is away; scaling can wait
+            except Retryable as error:  # the workers log the Redis outage themselves; scaling is retried
                 log.debug("not scaling: %s", error)
                 return
             match scaler.decide(queued, running, looked_at):
@@ -109,7 +109,7 @@ class Launcher:
         self._supervisor.run(tick)
 
     def launch_beat(self) -> None:
-        from tasks.deployment_benchmarks.catalogue import find  # all scenarios, which no other launcher needs
+        from tasks.deployment_benchmarks.catalogue import find  # imports every scenario; other launchers skip it
 
         for scheduled in parse_schedule(self._settings.benchmarks):
             find(scheduled.name)
@@ -126,16 +126,16 @@ class Launcher:
         self._supervisor.start(Command("flower", argv, environment))
         self._supervisor.run()
 
-    def _bury(self, name: str) -> None:
-        """Our worker is dead, we saw it end: what it held goes to others at once."""
+    def _recover(self, name: str) -> None:
+        """Return the chunks of a dead worker to the pending list at once: this launcher saw its process end."""
         try:
             with translate_redis_errors(self._settings.redis_url):
                 self._recovery.bury_worker(name)
-        except AssayError as error:  # then its heartbeat lapses, and others bury it
-            log.warning("could not tell that %s is dead: %s", name, error)
+        except AssayError as error:  # its heartbeat expires, and other processes recover its chunks
+            log.warning("cannot recover the chunks of dead worker %s: %s", name, error)
 
     def _indices(self, pool: WorkerPool) -> dict[int, str]:
-        """Names of the workers of this pool that run or are about to, by index; not those told to stop."""
+        """Return the names of this pool's running and starting workers, by index; stopping workers are left out."""
         prefix = worker_name(pool, self._settings.node, 0).removesuffix("0")
         return {
             int(name.removeprefix(prefix)): name
@@ -144,9 +144,9 @@ class Launcher:
         }
 
     def _is_free(self, pool: WorkerPool, index: int) -> bool:
-        """Whether this worker may be started here; says so if another launcher runs it already.
+        """Check whether this worker may be started here; log an error if a different launcher already runs it.
 
-        A record may be left by a worker that was killed just now: then it lapses while we wait.
+        A worker that was killed just now may have left its record: wait until the record's TTL has passed.
         """
         name = worker_name(pool, self._settings.node, index)
         deadline, said = time.monotonic() + self._settings.heartbeat_ttl_s + 1, False
@@ -157,15 +157,15 @@ class Launcher:
                 return True
             if not said:
                 log.warning(
-                    "%s is registered by pid %d on %s; waiting to see if it lives", name, holder.pid, holder.host
+                    "%s is registered by pid %d on %s; checking whether it is alive", name, holder.pid, holder.host
                 )
                 said = True
-            if holder.state == "stopping":  # its launcher died; it ends within its grace period, and then we are next
+            if holder.state == "stopping":  # its launcher died: wait until it ends, within its grace period
                 deadline = max(deadline, time.monotonic() + self._settings.heartbeat_ttl_s)
             if time.monotonic() > deadline or self._supervisor.pause(0.25):
                 log.error(
-                    "%s runs already (pid %d on %s): this launcher leaves it alone. "
-                    "Another host needs another ASSAY_NODE.",
+                    "%s runs already (pid %d on %s): not started again. "
+                    "If the other worker is on a different host, set a different ASSAY_NODE on this host.",
                     name,
                     holder.pid,
                     holder.host,
@@ -186,7 +186,7 @@ class Launcher:
 
 def run(settings: Settings, pool: str, slots: Sequence[int], supervisor: Supervisor) -> int:
     supervisor.handle_signals(pass_on=[signal.SIGUSR1] if pool in QUEUED_POOLS else [])
-    if pool == "policies":  # they know nothing of Redis
+    if pool == "policies":  # policy servers do not use Redis
         keep_policy_servers(settings, take_inventory(settings, os.environ).slots, supervisor)
         return max(supervisor.failed.values(), default=0)
     for url in dict.fromkeys((settings.redis_url, settings.broker_url)):
@@ -215,7 +215,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--slot", type=int, action="append", default=[], help="device slot to run; may be repeated")
     arguments = parser.parse_args(argv)
     if arguments.slot and arguments.pool != "device":
-        parser.error(f"--slot goes with the device pool, not with {arguments.pool}")
+        parser.error(f"--slot is valid for the device pool only, not for {arguments.pool}")
     try:
         settings = load_settings()
     except SettingsError as error:
@@ -227,7 +227,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AssayError as error:
         log.error("%s", error)
         return EXIT_MISCONFIGURED
-    except KeyboardInterrupt:  # before the handlers were there
+    except KeyboardInterrupt:  # before the signal handlers were installed
         return 0
 
 

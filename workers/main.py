@@ -1,6 +1,6 @@
-"""One Celery worker process, or beat. Started by `workers.launch`, with its devices already pinned.
+"""Entry point of one Celery worker process, or of beat. `workers.launch` starts it, with its devices already pinned.
 
-`python -m workers.main POOL --index N --launcher ID`; people use `python -m workers.launch`.
+`python -m workers.main POOL --index N --launcher ID`; users run `python -m workers.launch` instead.
 """
 
 import argparse
@@ -47,19 +47,20 @@ from workers.worker.watchdog import Watchdog
 
 log = logging.getLogger("workers.main")
 
-#: By how much API workers stand back on a busy host: a call waits for an API anyway, a device must not wait for them.
+#: Niceness of API workers: on a busy host they yield the CPU to device workers. A call waits for its API anyway, but a
+#: device must not wait for API workers.
 API_NICENESS = 5
 #: Distributions whose versions a worker reports.
 _REPORTED = ("celery", "redis", "torch", "transformers")
 
 
 def worker_name(pool: WorkerPool, node: str, index: int) -> str:
-    """Unique among live workers. A device worker is named like its queue."""
+    """Return a name that is unique among live workers. A device worker has the name of its queue."""
     return queue_for(Slot(node, index)) if POOLS[pool].queues == "per_slot" else f"{pool}.{node}.{index}"
 
 
 def describe(settings: Settings, pool: WorkerPool, index: int, launcher: str) -> Worker:
-    """This process as the registry will show it."""
+    """Return the registry record of this process."""
     slot = Slot(settings.node, index) if POOLS[pool].queues == "per_slot" else None
     return Worker(
         name=worker_name(pool, settings.node, index),
@@ -88,9 +89,10 @@ def _versions() -> dict[str, str]:
 
 
 def reserved() -> list[str]:
-    """Tasks whose messages have left the queue and are not ended, whatever their child is doing."""
+    """Return the names of the tasks in flight: the message has left the queue and the task has not ended, in any
+    state of the child."""
     while True:
-        with suppress(RuntimeError):  # the consumer's thread has changed it meanwhile
+        with suppress(RuntimeError):  # the consumer's thread changed the set during the iteration
             return [request.name for request in list(worker_state.reserved_requests)]
 
 
@@ -104,30 +106,31 @@ def run_worker(app: AssayCelery, worker: Worker, heartbeat: Heartbeat, core: Job
         consumer_cls=Consumer,
         loglevel=core.settings.log_level,
         quiet=True,
-        # Workers meet in the registry; Celery's own acquaintance costs a second at start and messages ever after.
+        # Workers find each other in the registry; Celery's mingle and gossip cost a second at start and messages later.
         without_mingle=True,
         without_gossip=True,
     )
     recovery = core.recovery(worker.name)
 
-    def start_anew(dead: str) -> None:
+    def restart(dead: str) -> None:
         try:
-            heartbeat.leave()  # first, so that the work of the dead is not given to this queue again
-            for child in psutil.Process().children():  # Celery may have replaced it already; what that took is innocent
+            heartbeat.leave()  # first, so that the dead child's chunks do not return to this queue
+            # Celery may have replaced the dead child already. The replacement's chunks are released without a penalty.
+            for child in psutil.Process().children():
                 child.kill()
                 child.wait(5)
             if dead:
                 recovery.bury(dead)
             recovery.release(f"{worker.name}/{worker.incarnation}")
         finally:
-            os._exit(EXIT_CHILD_DIED)  # nothing here is worth an orderly end: its work is back in the ledger
+            os._exit(EXIT_CHILD_DIED)  # no orderly shutdown is needed: the chunks are back in the ledger
 
-    # A child that ends waits, 30 s by default, for its parent to have read its last result, which the parent may have
-    # stopped doing. Nothing of ours is in there; the ledger has it.
+    # A child that ends waits, 30 s by default, until its parent has read its last result, but the parent may have
+    # stopped reading. Assay keeps no data in this result: outcomes are in the ledger.
     billiard.pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT = 10  # of 0.1 s
 
-    # Celery's pool maps a file that has no name any more once it is open. The folder made for it would be removed by an
-    # orderly end only, and so be left by every worker that is killed, or starts anew.
+    # Celery's pool maps a temporary file that is unlinked once it is open. The folder created for this file would be
+    # removed by an orderly exit only, so every worker that is killed, or restarts itself, would leave it behind.
     multiprocessing.current_process()._config["tempdir"] = tempfile.gettempdir()  # type: ignore[attr-defined]
 
     watch = Watchdog(
@@ -136,7 +139,7 @@ def run_worker(app: AssayCelery, worker: Worker, heartbeat: Heartbeat, core: Job
         core.settings.redis_url,
         worker,
         reserved,
-        start_anew,
+        restart,
     )
 
     def on_ready(**_: object) -> None:
@@ -159,8 +162,8 @@ def run_beat(app: AssayCelery, settings: Settings, heartbeat: Heartbeat) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m workers.main", description=__doc__)
     parser.add_argument("pool", choices=WORKER_POOLS)
-    parser.add_argument("--index", type=int, default=0, help="slot of a device worker; number of another")
-    parser.add_argument("--launcher", default="", help="id of the launcher that started this")
+    parser.add_argument("--index", type=int, default=0, help="slot of a device worker; index of any other worker")
+    parser.add_argument("--launcher", default="", help="id of the launcher that started this process")
     parser.add_argument("--policy", action="append", default=[], metavar="URL", help="a policy server of this slot")
     arguments = parser.parse_args(argv)
     try:
@@ -171,11 +174,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_MISCONFIGURED
     worker = describe(settings, arguments.pool, arguments.index, arguments.launcher or uuid4().hex)
     configure_logging(worker.name, settings.log_level, form=settings.log_format)
-    # Celery warns root because pickled messages could carry code; ours are JSON.
+    # Celery warns if run as root, because pickled messages could carry code; Assay's messages are JSON.
     warnings.simplefilter("ignore", SecurityWarning)
-    # It announces, at every lost connection, a default that we have set.
+    # Celery announces, at every lost connection, the future default of an option that Assay sets explicitly.
     warnings.simplefilter("ignore", CPendingDeprecationWarning)
-    # A receiver of this signal keeps Celery from setting up logging of its own.
+    # A receiver of this signal keeps Celery from configuring its own logging.
     signals.setup_logging.connect(lambda **_: None, weak=False)
 
     registry = Registry(connect(settings.redis_url), settings.heartbeat_ttl_s)
@@ -221,11 +224,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         telemetry.stop()
         heartbeat.leave()
-        runtime.close()  # in a prefork parent there is nothing: its child ends with the system's help
+        runtime.close()  # a prefork parent has nothing to close; the system closes its child's resources
 
 
 def warn_of_missing_keys(profiles: Profiles) -> None:
-    """Once, at the start; calls of such a profile fail with the same reason."""
+    """Log a warning per profile without a key, once at start; calls of the profile fail with the same reason."""
     for profile in profiles:
         try:
             read_key(profile, os.environ)
@@ -234,17 +237,17 @@ def warn_of_missing_keys(profiles: Profiles) -> None:
 
 
 def _wait_for_redis(settings: Settings) -> bool:
-    """Wait until Redis answers; False when told to stop meanwhile."""
+    """Wait until Redis answers. Return False if a stop signal arrives first."""
     stop = SignalEvent()
     before: dict[int, Any] = {
-        number: signal.signal(number, lambda *_: stop.ring()) for number in (signal.SIGTERM, signal.SIGINT)
+        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)
     }
     try:
         answers = wait_for_redis(settings.redis_url, stop.wait)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return answers and not stop.wait(0)  # told so while it asked, and Redis has answered all the same
+    return answers and not stop.wait(0)  # the signal may arrive during the last, successful check
 
 
 if __name__ == "__main__":

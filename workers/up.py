@@ -1,7 +1,7 @@
-"""Start the whole system on this machine: Redis if no setting names one, then every line of the Procfile.
+"""Launcher of the whole system on this machine: Redis if no setting names one, then every line of the Procfile.
 
-python -m workers.up                            until Ctrl-C; prints the addresses once every part answers
-python -m workers.up --run -- assay infer ...   for one command, which it ends with
+python -m workers.up                            until Ctrl-C; prints the addresses as soon as every part answers
+python -m workers.up --run -- assay infer ...   for a single command; stops when the command ends
 """
 
 import argparse

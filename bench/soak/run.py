@@ -33,12 +33,12 @@ SPARED_FROM, MEASURED_FROM = 0.3, 0.5
 IDLE_GROWTH_MB = 3.0
 #: Lines of the system's log that are counted, as regular expressions.
 LOG_PATTERNS = {
-    "recovered from a dead process": r"is gone: \d+ items",
+    "recovered from a dead process": r"is dead: \d+ items",
     "recovered from a process without heartbeat": r"\(no heartbeat\)",
     "restarted": r"starting it again in",
     "version announced again": r"announcing \d+ again",
-    "Celery consumer lost": r"nothing comes in although",
-    "queue without a worker": r"nobody reads",
+    "Celery consumer lost": r"no message arrives although",
+    "queue without a worker": r"no worker consumes",
     "Redis unavailable": r"does not answer",
     "restart abandoned": r"is not started again",
     "errors with a traceback": r"^Traceback",

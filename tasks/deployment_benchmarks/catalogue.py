@@ -78,7 +78,7 @@ def find(name: str) -> Benchmark:
 
 
 def plan(benchmark: Benchmark, capabilities: Capabilities, options: RunOptions) -> Plan:
-    """Plan each case once, then each case again, so that other load on the machine affects all cases equally."""
+    """Plan each case once, then each case again, so that other load on the machine affects every case equally."""
     size = options.size or benchmark.size
     cases, left_out = [], []
     for name in benchmark.scenarios:

@@ -33,7 +33,7 @@ PRIORITY: Priority = "bulk"
 
 
 class Deployment:
-    """Job core of the running system, for the measurement of one case; records the jobs that the case starts."""
+    """Job core of the running system, for the measurement of a case; records the jobs that the case starts."""
 
     def __init__(self, core: JobCore, run: str, is_cancelled: Callable[[], bool]) -> None:
         self.core = core

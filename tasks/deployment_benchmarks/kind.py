@@ -1,7 +1,7 @@
-"""Job kind `benchmark`: cases are measured one after the other, then one report is made of all of them.
+"""Job kind `benchmark`: measures the cases of a run sequentially, then writes a report on the whole run.
 
-A run is a job like any other: it survives its worker, shows how far it is, and can be cancelled. It has a pool of its
-own, so that what it measures never waits for it.
+A run is an ordinary job: it survives its worker, reports its progress, and can be cancelled. It has a pool of its own,
+so that the measured jobs never wait for the run itself.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from tasks.jobs.model import ItemError, Result, StageLimits
 from tasks.jobs.stage import BatchStage, Context, Stage, Work
 
 MEASURE, REPORT = "measure", "report"
-#: Seconds one measurement may take, and a first estimate of what it takes.
+#: Timeout of a measurement in seconds, and the initial estimate of its duration.
 TIMEOUT_S, COST_S = 1800.0, 10.0
 
 
@@ -25,7 +25,7 @@ class Benchmark(Kind[BenchmarkSpec, BenchmarkItem]):
     name = "benchmark"
     spec_model = BenchmarkSpec
     item_model = BenchmarkItem
-    # Its run is over, and others are measured one at a time.
+    # The job's run has ended, and a retry could overlap a newer run, although runs are measured one at a time.
     retry_refusal = "A benchmark's job is not retried. Run the benchmark again instead."
 
     def __init__(self, history: RunHistory) -> None:
@@ -38,7 +38,7 @@ class Benchmark(Kind[BenchmarkSpec, BenchmarkItem]):
     def check(self, spec: BenchmarkSpec) -> None:
         known = self._history.get(spec.run)
         if known is None or known.job:
-            raise InvalidRequest("kind: a benchmark is run by POST /v1/benchmarks/{name}/runs.", field="kind")
+            raise InvalidRequest("kind: start a benchmark by POST /v1/benchmarks/{name}/runs.", field="kind")
 
     def stages(self, spec: BenchmarkSpec) -> Sequence[Stage[BenchmarkItem]]:
         return [MeasureStage(spec), ReportStage(spec)]
@@ -48,7 +48,7 @@ class Benchmark(Kind[BenchmarkSpec, BenchmarkItem]):
 
 
 class MeasureStage(BatchStage[BenchmarkItem]):
-    """Measures one case at a time over all hosts: two measurements at once would measure each other."""
+    """Measures a single case at a time in the whole cluster: concurrent measurements would measure each other."""
 
     def __init__(self, spec: BenchmarkSpec) -> None:
         limits = StageLimits(batch_items=1, cost_s=COST_S, timeout_s=TIMEOUT_S, most_out=1)
@@ -65,7 +65,7 @@ class MeasureStage(BatchStage[BenchmarkItem]):
 
 
 class ReportStage(BatchStage[BenchmarkItem]):
-    """Writes the report of a run, whose cases are one group."""
+    """Writes the report of a run; the cases of the run form a group."""
 
     def __init__(self, spec: BenchmarkSpec) -> None:
         super().__init__(REPORT, "benchmark", StageLimits(timeout_s=TIMEOUT_S), grouped=True)
@@ -73,7 +73,7 @@ class ReportStage(BatchStage[BenchmarkItem]):
 
     def run(self, context: Context, batch: Sequence[Work[BenchmarkItem]]) -> Sequence[Result]:
         bench, outcomes = context.get(BENCH), [_outcome(work) for work in batch]
-        retry_redis(lambda: bench.report(self._spec, outcomes))  # a grouped stage is not tried again
+        retry_redis(lambda: bench.report(self._spec, outcomes))  # a grouped stage is not retried
         return [_final(work) for work in batch]
 
 
@@ -90,7 +90,7 @@ def _outcome(work: Work[BenchmarkItem]) -> Outcome:
 
 
 def _final(work: Work[BenchmarkItem]) -> Result:
-    """What the measurement brought stays what it was."""
+    """Return the result of the measurement, unchanged, as the case's final result."""
     carried = work.carry or {}
     if carried.get("status") == "ok":
         return Result(value=carried["value"])

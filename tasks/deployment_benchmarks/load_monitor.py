@@ -134,7 +134,7 @@ def _sample_workers(core: JobCore, observation: Observation) -> None:
 
 
 def wait_until_idle(core: JobCore, own: Collection[str], wait_s: float = 5.0) -> None:
-    """Wait until no chunk of these jobs runs, for `wait_s` seconds at most."""
+    """Wait until no chunk of the jobs runs, for `wait_s` seconds at most."""
     until = time.monotonic() + wait_s
     while time.monotonic() < until:
         observation = Observation()

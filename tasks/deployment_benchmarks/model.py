@@ -1,4 +1,4 @@
-"""Types of a benchmark run. An item of the job is a single measurement of one case of a scenario."""
+"""Types of a benchmark run. An item of the job is a single measurement of a scenario's case."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -90,7 +90,7 @@ class Measured:
     log: Sequence[str] = ()
     seconds: float = 0.0
     disturbed: str = ""
-    """Reason why the measurement is not comparable, such as concurrent jobs. It is reported, but kept out of the
+    """Reason why the measurement is not comparable, e.g. concurrent jobs. It is reported, but kept out of the
     history."""
 
 

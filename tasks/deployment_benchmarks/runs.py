@@ -1,4 +1,4 @@
-"""Benchmark runs as the web process and the scheduler use them: start one run at a time, and read runs."""
+"""Benchmark runs as the web process and the scheduler use them: start at most a single run at a time, and read runs."""
 
 import hashlib
 import logging
@@ -41,7 +41,7 @@ SCANNED_JOBS = 200
 
 
 class Runs:
-    """Starts and reads benchmark runs; at most one run is active at a time."""
+    """Starts and reads benchmark runs; at most a single run is active at a time."""
 
     def __init__(self, core: JobCore, profiles: Profiles) -> None:
         self._core = core

@@ -1,4 +1,4 @@
-"""Weight updates of a rollout: announces versions and measures the time until all devices have loaded them."""
+"""Weight updates of a rollout: announces versions and measures the time until every device has loaded them."""
 
 from tasks.measurement.timed_job import MeasurementFailed
 from tasks.rollouts.rollouts import Rollouts

@@ -15,7 +15,7 @@ class PolicyServer:
     broken: bool
     """Whether the connection failed and is not yet restored."""
     elsewhere: bool
-    """Whether another process owns the server."""
+    """Whether a different process owns the server."""
     error: str
     policy: str
     version: str

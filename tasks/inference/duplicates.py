@@ -1,7 +1,7 @@
-"""Rows with one `dedup_key` are answered from one run: later ones are given the question of the first.
+"""Deduplication of rows: rows with the same `dedup_key` get the question of the first row with that key.
 
-Then they make the same request, which is computed once, and it is the first row of the file that decides, whoever runs
-it. What has been seen is kept in a temporary file: a million keys take no memory.
+They then make the same request, which is computed only once; the result depends only on the order of the file, not on
+the worker. The keys seen so far are kept in a temporary file: a million keys take no memory.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
-#: What may differ between rows that ask the same.
+#: Fields that are not part of a row's question: they may differ between rows with the same question.
 OWN = frozenset(
     ("id", "original_item_id", "query_index", "group_id", "retrieval_time", "context_length", "answered_as")
 )
@@ -18,7 +18,7 @@ OWN = frozenset(
 
 class Duplicates:
     def __init__(self) -> None:
-        self._seen = sqlite3.connect("")  # on disk, and gone with the connection
+        self._seen = sqlite3.connect("")  # a temporary database on disk, deleted with the connection
         self._seen.execute("PRAGMA journal_mode = OFF")
         self._seen.execute("CREATE TABLE seen (key TEXT PRIMARY KEY, row TEXT) WITHOUT ROWID")
 
@@ -31,7 +31,8 @@ class Duplicates:
         self._seen.close()
 
     def settle(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The row, with the first one's question if an earlier row has its key and asks otherwise."""
+        """Return the row; if an earlier row with its key has a different question, add that question in
+        `answered_as`."""
         row = {name: value for name, value in row.items() if name != "answered_as"}
         key = row.get("dedup_key")
         if key is None or row.get("success") is False:

@@ -1,4 +1,4 @@
-"""One row on an engine that takes requests as it has room: its samples asked for, gathered, and made one result."""
+"""Generation loop of inference rows: feeds an engine with requests, gathers the samples of a row, builds its result."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from tasks.inference.prompts import messages_of
 from tasks.jobs.model import ItemError, Result
 from tasks.jobs.stage import Context, Feed, Work
 
-#: Requests that an engine begins with, if there are so many: prompts of one length are best read together.
+#: Maximum requests of an engine's first call: with many prompts, it can batch prompts of equal length.
 FIRST = 64
 
 
@@ -34,16 +34,16 @@ def generate(
     renewal: Renewal | None = None,
     made: "Make | None" = None,
 ) -> None:
-    """Rows of the feed until there are no more; requests are numbered in the order in which they are handed out. What
-    is done is forgotten: there may be no end of them. With a `renewal` answers may change their weights on the way, and
-    each has its own time; `made` makes a row's result."""
+    """Answer the rows of the feed until it is empty. Requests are numbered in the order in which the engine takes them;
+    finished rows are dropped from memory, because the feed may be endless. With a `renewal`, the weights may change
+    during an answer, and each answer has its own timeout; `made` builds the result of a row."""
     places: dict[int, tuple[_Row, int]] = {}
     numbers = count()
     over: list[tuple[_Row, int]] = []
 
     def more(room: int) -> list[GenerateRequest]:
-        while len(over) < room:
-            works = feed.more(room - len(over))
+        while True:
+            works = feed.more(max(0, room - len(over)))
             for work in works:
                 refused = refusal(work.item)
                 try:
@@ -55,7 +55,7 @@ def generate(
                 else:
                     row = _Row(work, requests)
                     over.extend((row, sample) for sample in range(len(requests)))
-            if not works:
+            if not works or len(over) >= room:
                 break
         given = [over.pop(0) for _ in range(min(room, len(over)))]
         places.update((next(numbers), each) for each in given)
@@ -87,7 +87,7 @@ def requests_of(spec: InferenceSpec, item: InferenceItem, is_timed: bool = False
 def result_of(
     spec: InferenceSpec, model: ModelRef, answers: Sequence[Generated | AssayError], seconds: float
 ) -> Result:
-    """A row with an answer that failed has failed: fewer answers than were asked for are not what was asked for."""
+    """Build the result of a row. If any answer failed, the row fails: it has fewer answers than requested."""
     good = [each for each in answers if isinstance(each, Generated)]
     for each in answers:
         if not isinstance(each, Generated):
@@ -108,21 +108,21 @@ def result_of(
     return answered(value)
 
 
-#: From the answers to a row, of which some may be errors, to its result.
+#: Builds the result of a row from its answers, which may include errors.
 Make = Callable[[InferenceSpec, ModelRef, Sequence[Generated | AssayError], float], Result]
 
 
 def answered(value: dict[str, Any]) -> Result:
-    """An empty answer is its own outcome, not a success."""
+    """Build the result of an answered row. An empty answer is a failure of its own type, not a success."""
     if all(not text.strip() for text in value["answers"]):
-        failure = ItemError("empty_answer", "The model ended its answer before it said anything.")
+        failure = ItemError("empty_answer", "The model returned an empty answer.")
         return Result(error=failure, value=value | {"exception_type": "EmptyAnswer"})
     return Result(value=value)
 
 
 def refusal(item: InferenceItem) -> Result | None:
-    """What becomes of a row for which no context could be made: it is not run."""
+    """Return the failed result of a row without a context (`success: false`), which is not run; else None."""
     if item.success is not False:
         return None
-    reason = item.error if isinstance(item.error, str) and item.error else "The row came with success: false."
+    reason = item.error if isinstance(item.error, str) and item.error else "The row has `success: false`."
     return Result(error=ItemError("context_failed", reason.removeprefix("Context generation failed:").strip()))

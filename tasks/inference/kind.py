@@ -1,4 +1,4 @@
-"""Job kind `inference`: one stage, on devices, on API workers, or on the pool of an installed package's backend."""
+"""Job kind `inference`: a single stage, on devices, on API workers, or on the pool of a package's backend."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
@@ -41,7 +41,7 @@ class Inference(Kind[InferenceSpec, InferenceItem]):
         self._backend(spec).check(spec)
 
     def item_selector(self, spec: InferenceSpec, count_device_slots: Callable[[], int]) -> ItemSelector:
-        """Take the first rows, up to the job's limits; give rows with one `dedup_key` the first one's question."""
+        """Select the first rows, up to the job's limits. Rows with equal `dedup_key` get the first row's question."""
         limits = [spec.limit]
         if spec.max_samples_per_worker:
             limits.append(spec.max_samples_per_worker * max(1, count_device_slots()))

@@ -18,7 +18,7 @@ class WorkerTotals:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     close_calls: int = 0
-    """Rows with an answer that might differ in another batch."""
+    """Rows with an answer that might differ in a different batch."""
     reasons: dict[str, int] = field(default_factory=dict)
 
     def add(self, outcome: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The job core of one process: its shared parts, and the operations on a whole job (cancel, pause, retry)."""
+"""Job core of a process: its shared parts, and the operations on a whole job (cancel, pause, retry)."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from tasks.jobs.submission.submitter import Submitter
 from tasks.registry import Worker
 from tasks.runtime import Runtime
 
-#: Failed items reopened in one script.
+#: Number of items reopened by one call of the script.
 PAGE = 200
 
 
@@ -58,7 +58,7 @@ class JobCore(CoreParts):
         return self.storage.read(file_path(job.layout.folder_of(job.id), name))
 
     def explain(self, job_id: str, index: int) -> dict[str, Any]:
-        """Return why this item was a cache hit or a miss."""
+        """Return the reason why this item was a cache hit or a miss."""
         explainer = CacheExplainer(self.state, self.store, self.payloads, self.outcomes, self.cache, self.kinds)
         return explainer.explain(job_id, index)
 
@@ -74,7 +74,8 @@ class JobCore(CoreParts):
         self.dispatcher.fill()
 
     def pause_queue(self, queue: str, draining: bool = False) -> None:
-        """Give this queue no more work. What runs is finished; what waits goes to others."""
+        """Stop dispatching to this queue. Running chunks are finished; waiting chunks return to the pending lists, for
+        other queues."""
         self.ledger.unqueue(queue, "draining" if draining else "paused")
         self.dispatcher.fill()
 
@@ -83,14 +84,15 @@ class JobCore(CoreParts):
         self.dispatcher.fill()
 
     def retry_failed(self, job_id: str) -> int:
-        """Run again what failed or was never come to, and what its groups make of it. Returns the number of items."""
+        """Retry the items that failed or have no outcome, together with every other member of their groups. Returns the
+        number of items."""
         current = self.store.job(job_id)
         if refusal := self.kinds[current.kind].retry_refusal:
             raise Conflict(refusal)
         if current.state not in RETRIABLE:
             raise Conflict(f"The job is {current.state}: only a job that is done, or failed, can be retried.")
         if current.trimmed:
-            raise Conflict("A rollout that has dropped the outcomes of its first items cannot be retried.")
+            raise Conflict("A rollout whose first outcomes were deleted cannot be retried.")
         lines = self.outcomes.lines(current, 0, current.total * current.trials)
         failed = [index for index, line in lines if line is None or not is_ok(line)]
         again = self.store.with_their_groups(job_id, failed)
@@ -98,14 +100,14 @@ class JobCore(CoreParts):
             return 0
         for start in range(0, len(again), PAGE):
             if self.ledger.reopen(job_id, self._as_counted(current, again[start : start + PAGE])) < 0:
-                raise Conflict("The job's state changed meanwhile: look at it again.")
+                raise Conflict("The job's state changed during the retry: read the job again.")
         ranges = compress(again).split(",")
         self.ledger.run_reopened(job_id, [",".join(ranges[at : at + PAGE]) for at in range(0, len(ranges), PAGE)])
         self.dispatcher.fill()
         return len(again) // current.trials
 
     def _as_counted(self, job: Job, indices: Sequence[int]) -> list[Reopened]:
-        """These items with what their last outcome added to the counters."""
+        """Return these items with the values that their last outcomes added to the counters."""
         wanted = set(indices)
         counted = []
         for index, line in self.outcomes.lines(job, indices[0], indices[-1] + 1):

@@ -1,7 +1,7 @@
-"""Base class of job kinds: how to validate a job's spec and items, and which stages its items pass.
+"""Base class of job kinds. A kind validates a job's spec and items, and defines the stages that its items pass.
 
-A kind is a package of its own (`tasks/simulated` is the smallest), registered by one line in `tasks/kinds.py`. It knows
-nothing of queues, leases or the cache.
+Each kind is a separate package (`tasks/simulated` is the smallest), registered by one line in `tasks/kinds.py`. Its
+code does not depend on queues, leases or the cache.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ ItemSelector = Callable[[Iterator[dict[str, Any]]], Iterator[dict[str, Any]]]
 
 
 class Installation:
-    """Parts of this process from which kinds are built; connects to nothing by itself."""
+    """Dependencies of kinds in this process; opens no connections by itself."""
 
     def __init__(self, settings: Settings, profiles: Profiles, state: Redis, registry: Registry) -> None:
         self.settings = settings
@@ -38,25 +38,25 @@ class Installation:
         self._shared: dict[Callable[..., object], object] = {}
 
     def shared(self, make: "Callable[[Installation], T]") -> T:
-        """Return `make(self)`, called once per installation: kinds that need the same part share it."""
+        """Return `make(self)`, called once per installation, so that kinds share the same instance."""
         if make not in self._shared:
             self._shared[make] = make(self)
         return cast(T, self._shared[make])
 
 
 class Kind(ABC, Generic[SpecT, ItemT]):
-    """One kind of job. Thread-safe, one instance per process."""
+    """A kind of job. Thread-safe; a single instance per process."""
 
     name: ClassVar[str]
     spec_model: type[SpecT]
     item_model: type[ItemT]
     retry_refusal: ClassVar[str] = ""
-    """Why failed items of this kind cannot be retried by request; empty if they can."""
+    """Reason why clients cannot retry failed items of this kind; empty if they can."""
     script_hooks: ClassVar[Path | None] = None
-    """Lua module by which the kind takes part in the ledger's scripts, see `tasks/lua.py`."""
+    """Lua module with the kind's hooks, which the ledger's scripts call, see `tasks/lua.py`."""
 
     @classmethod
-    def create(cls, installation: Installation) -> Self:  # noqa: ARG003  # for kinds that need parts of it
+    def create(cls, installation: Installation) -> Self:  # noqa: ARG003  # for kinds that need dependencies
         """Build the kind for this process."""
         return cls()
 
@@ -76,16 +76,17 @@ class Kind(ABC, Generic[SpecT, ItemT]):
         return hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
 
     def item_selector(self, spec: SpecT, count_device_slots: Callable[[], int]) -> ItemSelector | None:  # noqa: ARG002
-        """Return a function that selects or changes the items at submission; None to take all as they were sent."""
+        """Return a function that selects or changes the items at submission; None to keep the items unchanged."""
         return None
 
     def trials(self, spec: SpecT) -> int:  # noqa: ARG002
-        """Return how often each item runs. With several trials a group is the trials of one item, whatever group the
-        item names, and the grouped stage must give all trials the same status: they are counted as one item."""
+        """Return the number of times that each item runs. With several trials a group consists of the trials of an
+        item, and the item's own group id is ignored. The grouped stage must give every trial the same status, because
+        the trials are counted as a single item."""
         return 1
 
 
-#: Makes a kind, once per process; usually `Kind.create` of its class.
+#: Factory of a kind, called once per process; usually `Kind.create` of its class.
 KindFactory = Callable[[Installation], Kind[Any, Any]]
 
 
@@ -96,11 +97,11 @@ class Kinds:
         self._kinds = {kind.name: kind for kind in kinds}
 
     def script_hooks(self) -> list[Path]:
-        """Return the Lua modules by which kinds take part in the ledger's scripts."""
+        """Return the Lua modules with the hooks of the kinds."""
         return [kind.script_hooks for kind in self._kinds.values() if kind.script_hooks]
 
     def __getitem__(self, name: str) -> Kind[Any, Any]:
-        """Raise UnknownKind if there is no kind of this name."""
+        """Return the kind of this name. Raise UnknownKind if it does not exist."""
         try:
             return self._kinds[name]
         except KeyError:
@@ -109,7 +110,7 @@ class Kinds:
 
 
 def full_batch_key(kind: Kind[SpecT, Any], spec: SpecT) -> str:
-    """Return the kind's batch key, made distinct from those of other kinds."""
+    """Return the kind's batch key with the name of the kind, so that batch keys of different kinds differ."""
     return f"{kind.name}|{kind.batch_key(spec)}"
 
 

@@ -1,4 +1,4 @@
-"""What a job is: the request as it comes in, the job as it is read back, and the outcome of an item."""
+"""Data model of jobs: the request of a client, the job's record as clients read it, and the result of an item."""
 
 import re
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from tasks.providers.usage import Usage
 
 Status = Literal["ok", "failed", "timed_out", "cancelled"]
 CacheMode = Literal["use", "refresh", "off"]
-#: How a stage runs: batch after batch, one coroutine per item, or on an engine that takes items as it has room.
+#: Execution mode of a stage: batch after batch, a coroutine per item, or on an engine with continuous batching.
 StageMode = Literal["batch", "ask", "stream"]
 JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class Fill(BaseModel):
-    """What a failed item is given instead of a score."""
+    """Policy for failed items: each gets the score `fill`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     fill: float
@@ -32,7 +32,7 @@ OnError = Literal["null", "fail"] | Fill
 
 
 class JobHead(BaseModel):
-    """One job as a client asks for it, without its items. The kind checks `spec`."""
+    """Request for a job, without its items. The kind validates `spec`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -40,18 +40,18 @@ class JobHead(BaseModel):
     spec: dict[str, JsonValue] = Field(default_factory=dict)
     priority: Priority = "normal"
     cache: CacheMode = "use"
-    on_error: OnError = Field("null", description="What the score of a failed item is; `fail` fails the whole job.")
+    on_error: OnError = Field("null", description="Score of a failed item; `fail` fails the whole job instead.")
     deadline_s: Annotated[float, Field(gt=0, strict=True)] | None = Field(
-        None, description="Seconds after which the job ends, and what is unfinished is `timed_out`."
+        None, description="Seconds after which the job ends; its unfinished items are `timed_out`."
     )
     item_deadline_s: Annotated[float, Field(gt=0, strict=True)] | None = Field(
-        None, description="Seconds one item may take once a worker has begun it, further tries included."
+        None, description="Timeout of an item in seconds, from its first start on a worker, including retries."
     )
     max_failed_share: float = Field(
-        1.0, ge=0, le=1, strict=True, description="The job fails once a larger share of its items has."
+        1.0, ge=0, le=1, strict=True, description="The job fails once a larger share of its items has failed."
     )
     slots: Annotated[int, Field(ge=1, strict=True)] | None = Field(
-        None, description="Device slots that may work on the job, at most; by default all."
+        None, description="Maximum number of device slots that may work on the job; by default, no limit."
     )
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
 
@@ -66,7 +66,7 @@ class JobHead(BaseModel):
 
 
 class JobRequest(JobHead):
-    """One job as a client asks for it. The kind checks `items`."""
+    """Request for a job, with its items. The kind validates `items`."""
 
     items: list[dict[str, JsonValue]] = Field(min_length=1)
 
@@ -77,27 +77,27 @@ class JobRequest(JobHead):
 
 @dataclass(frozen=True, slots=True)
 class StageLimits:
-    """Sizes and times of one stage: of its batches, its chunks, and its share of the workers."""
+    """Limits of a stage: batch size, chunk size, timeout and concurrency."""
 
     batch_items: int = 500
-    """Items in one batch at most."""
+    """Maximum number of items of a batch."""
     least_items: int = 1
-    """Items in one chunk at least, however long they take: fewer would leave the engine half empty."""
+    """Minimum number of items of a chunk, however long they take: fewer would leave the engine half empty."""
     cost_s: float = 0.001
-    """First estimate of the seconds one item takes; replaced by measurements."""
+    """Initial estimate of the seconds per item; replaced by measurements."""
     timeout_s: float = 300.0
-    """Seconds after which a batch counts as hung and its worker is killed."""
+    """Seconds after which a batch counts as hung, and its worker is killed."""
     most_out: int = 0
-    """Items of a job in chunks at once at most, over all workers; 0: no limit."""
+    """Concurrency limit: maximum number of a job's items in chunks at a time, over the whole cluster; 0: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageRecord:
-    """A stage as the ledger knows it: data only. `tasks.jobs.stage.Stage` adds the code."""
+    """A stage as the ledger stores it: data only. `tasks.jobs.stage.Stage` adds the code."""
 
     name: str
     pool: StagePool
-    """`policy`: devices that have a policy server."""
+    """Pool that runs the stage. `policy`: devices that have a policy server."""
     grouped: bool = False
     """Whether a batch holds whole groups."""
     mode: StageMode = "batch"
@@ -110,27 +110,27 @@ class ItemError:
     message: str
     retryable: bool = False
     retry_after_s: float = 0.0
-    """Nobody need try before; the whole stage of its job rests so long."""
+    """Seconds before which no retry can succeed; the whole stage of the job is suspended until then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What is put into the sample queue of a rollout: samples of one prompt, as the object that a trainer reads."""
+    """Element of the sample queue of a rollout: the samples of a prompt, as the object that a trainer reads."""
 
     oldest: int
-    """Version of the weights that made its oldest token."""
+    """Oldest version of the weights that generated its tokens."""
     newest: int
     samples: int
     partial: int
-    """Samples whose tokens several versions made."""
+    """Number of samples whose tokens were generated by several versions."""
     body: Mapping[str, JsonValue]
     is_loose: bool = False
-    """Its samples need not stay together."""
+    """Whether its samples may be delivered separately."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a kind makes of one item: a value, or an error; then the stage it goes on to, if any."""
+    """Result of an item at a stage: a value or an error, and the next stage, if any."""
 
     score: float | None = None
     parts: Mapping[str, float] | None = None
@@ -140,13 +140,13 @@ class Result:
     next: str = ""
     cached: bool = False
     bundle: Bundle | None = None
-    """Of the last stage of a rollout."""
+    """Samples for the queue; only from the last stage of a rollout."""
     if_not_retried: "Result | None" = None
-    """Of a retryable error: the result that counts instead once no tries are left."""
+    """For a retryable error: the result that counts instead once no attempts are left."""
 
     @classmethod
     def of_error(cls, error: AssayError) -> "Result":
-        """Return the failure that an error means for an item; whether it is retried follows from the error's class."""
+        """Convert an error to a failed result. The class of the error decides whether the item is retried."""
         failure = ItemError(error.name, str(error), isinstance(error, Retryable), getattr(error, "wait_s", 0.0))
         return cls(error=failure, timed_out=isinstance(error, ApiTimeout))
 
@@ -157,27 +157,27 @@ class Result:
         return "timed_out" if self.timed_out else "failed"
 
 
-#: What becomes of an item whose job was over while it ran.
-STOPPED = Result(error=ItemError("cancelled", "The job was over before this item was done."))
+#: Result of an item whose job ended while the item ran.
+STOPPED = Result(error=ItemError("cancelled", "The job ended before this item was done."))
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as others see it."""
+    """Snapshot of a job, as clients read it."""
 
     id: str
     kind: str
     state: JobState
     priority: Priority
     total: int
-    """Items so far, for one that is open."""
+    """Number of items; of an open job, the number so far."""
     ok: int
     failed: int
     cached: int
     epoch: int
     paused: bool
     open: bool
-    """More items may be added: a rollout that goes on."""
+    """Whether items may still be added: true for a running rollout."""
     trimmed: int
     """Number of items of a rollout, from the first on, whose outcomes were deleted."""
     layout: Layout
@@ -189,14 +189,14 @@ class Job:
     ended_at: float | None
     metadata: dict[str, Any]
     fill: float | None
-    """The score that a failed item is given, if its request chose one."""
+    """Score of a failed item, if the request set it."""
     rate: float | None
-    """Items per second while it runs; over its whole run when it has ended."""
+    """Throughput in items per second so far; of an ended job, over its whole run."""
     eta_s: float | None
     asks: bool
-    """Some of its work is done by outside APIs."""
+    """Whether the job calls outside APIs."""
     usage: Usage | None
-    """What their answers used and cost; None when it never asks any."""
+    """Tokens and cost of the calls to outside APIs; None for a job that makes no calls."""
 
     @property
     def is_active(self) -> bool:
@@ -204,5 +204,5 @@ class Job:
 
     @property
     def trials(self) -> int:
-        """Rows of the ledger that each item has."""
+        """Number of ledger rows per item."""
         return self.layout.trials

@@ -18,7 +18,7 @@ from tasks.registry import Registry
 
 @dataclass(frozen=True, kw_only=True)
 class CoreParts:
-    """Everything that submission, execution, recovery and queries are built from. Connects on first use."""
+    """Dependencies of submission, execution, recovery and queries. Connects on first use."""
 
     state: Redis
     ledger: Ledger

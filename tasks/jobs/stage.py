@@ -1,8 +1,8 @@
-"""Stages: the steps of an item's way through a job. A stage is an object with its pool, its limits and its code.
+"""Stages: the steps that an item passes in a job. A stage is an object with its pool, its limits and its code.
 
-`Kind.stages` builds the stages of one job, so a stage holds the job's spec. A stage runs in one of three ways, each a
-base class: `BatchStage` computes batches, `AskStage` awaits one coroutine per item, `StreamStage` feeds an engine that
-takes items whenever it has room. Stages know nothing of queues, leases or the cache.
+`Kind.stages` builds the stages of a job, so a stage holds the job's spec. Each execution mode has a base class:
+`BatchStage` computes batches, `AskStage` awaits a coroutine per item, `StreamStage` feeds an engine with continuous
+batching, which admits items as rows become free. Stages do not depend on queues, leases or the cache.
 """
 
 from abc import ABC, abstractmethod
@@ -20,26 +20,26 @@ ItemT = TypeVar("ItemT")
 _Item = TypeVar("_Item", contravariant=True)
 
 Key = Mapping[str, Any]
-"""Everything that determines an answer, as JSON values: the input of its cache hash."""
+"""Complete input that determines an answer, as JSON values: the input of its cache hash."""
 
 _NOTHING: Any = object()
 
 
 @dataclass(slots=True)
 class Work(Generic[ItemT]):
-    """One item of a batch: its parsed payload, and the outcome of the stage before."""
+    """An item of a batch: its parsed payload, and the outcome of the previous stage."""
 
     index: int
-    """Index of the item; of its trial, where the job runs each item several times."""
+    """Index of the item; if the job runs each item several times, the index of its trial."""
     item: ItemT
     carry: dict[str, Any] | None = None
-    """Outcome of the stage before, as JSON; None at the first stage."""
+    """Outcome of the previous stage, as JSON; None at the first stage."""
     attempts: int = 0
-    """Times the item was tried before."""
+    """Number of earlier attempts."""
     spec: Any = None
     """Spec of the item's own job: a batch may hold items of several jobs."""
     trial: int = 0
-    """Number of this trial, where the job runs each item several times."""
+    """Number of this trial, if the job runs each item several times."""
     _prepared: Any = field(default=_NOTHING, init=False, repr=False, compare=False)
 
     def prepared(self, prepare: Callable[[ItemT], T]) -> T:
@@ -55,7 +55,7 @@ class Context:
 
     worker: str
     is_cancelled: Callable[[], bool]
-    """Whether all jobs of the batch have ended. Cheap enough to be called several times a second."""
+    """Returns whether every job of the batch has ended. Cheap enough to be called several times per second."""
     runtime: Runtime
 
     def get(self, resource: Resource[T]) -> T:
@@ -64,23 +64,27 @@ class Context:
 
 
 class Feed(Protocol[ItemT]):
-    """Source of items, and sink of results, for an engine that takes items as it has room."""
+    """Source of items, and sink of results, for an engine with continuous batching."""
 
     def more(self, room: int) -> Sequence[Work[ItemT]]:
-        """Return up to `room` items; none if there are none now. They may be of several jobs with one batch key."""
+        """Return up to `room` items; none if no items are available now. They may belong to several jobs with one batch
+        key.
+
+        To be called at every step of the engine, with 0 while it has no room: results that are due are committed then.
+        """
 
     def done(self, work: Work[ItemT], result: Result) -> None:
         """Record the result of an item that `more` returned."""
 
     def keep_file(self, work: Work[ItemT], body: bytes, suffix: str) -> str | None:
-        """Store binary data with the item's job and return its name; None where not every host could read it."""
+        """Store a file with the item's job and return its name; None if the storage is not readable from every host."""
 
     def is_cancelled(self) -> bool:
-        """Whether all jobs of the items at hand have ended."""
+        """Return whether every job of the running items has ended."""
 
 
 class Stage(ABC, Generic[ItemT]):
-    """One step of an item's way. By default it is the last one, and its answers are not cached."""
+    """A step that items pass. By default it is the last stage, and its answers are not cached."""
 
     mode: ClassVar[StageMode]
 
@@ -114,52 +118,54 @@ class Stage(ABC, Generic[ItemT]):
         return self.record.limits
 
     def key(self, work: Work[ItemT]) -> Key | None:  # noqa: ARG002  # for stages that cache
-        """Return everything that determines the answer; None if computing it is cheaper than looking it up."""
+        """Return the complete input that determines the answer; None if computing it is cheaper than a lookup."""
         return None
 
     def stored_key(self, work: Work[ItemT], result: Result, key: Key) -> Key | None:  # noqa: ARG002  # see below
-        """Return the key under which a good result is cached; None to cache nothing.
+        """Return the key under which a successful result is cached; None to skip the cache.
 
-        `key` is the item's own key, and the default. It differs where a fallback model or a newer policy answered.
+        `key` is the item's own key, and the default. The stored key differs if a fallback model or a newer policy
+        answered.
         """
         return key
 
     def advance(self, work: Work[ItemT], result: Result) -> Result:  # noqa: ARG002  # for stages with a successor
-        """Join a result with the outcome of the stage before, and name the `next` stage.
+        """Merge a result with the outcome of the previous stage, and set the `next` stage.
 
-        Called for cached results, which know nothing of the item, and for failures too.
+        Called for failures too, and for cached results, which contain no data of the item.
         """
         return result
 
 
 class BatchStage(Stage[ItemT]):
-    """A stage that computes one batch after the other."""
+    """A stage that computes its batches sequentially."""
 
     mode = "batch"
 
     @abstractmethod
     def run(self, context: Context, batch: Sequence[Work[ItemT]]) -> Sequence[Result]:
-        """Return one result per item, in order. Raise Retryable or Permanent if the whole batch failed.
+        """Return a result per item, in order. Raise Retryable or Permanent if the whole batch failed.
 
-        A batch of several jobs runs on the stage of its first item's job.
+        A batch with items of several jobs runs on the stage of its first item's job.
         """
 
 
 class AskStage(Stage[ItemT]):
-    """A stage whose items wait for an outside API: a whole chunk is in flight at once, each item commits as it ends."""
+    """A stage whose items call an outside API: every item of a chunk is in flight at once, and commits as it ends."""
 
     mode = "ask"
 
     @abstractmethod
     async def ask(self, ask: Ask, work: Work[ItemT]) -> Result:
-        """Return the result of one item. Calls made by `ask` are counted for the item's job. Raise what went wrong."""
+        """Return the result of an item. Calls made by `ask` are counted for the item's job. A raised exception fails
+        the item."""
 
 
 class StreamStage(Stage[ItemT]):
-    """A stage whose engine takes items as it has room, those of further chunks and jobs included."""
+    """A stage on an engine with continuous batching, which admits items of further chunks and jobs while it runs."""
 
     mode = "stream"
 
     @abstractmethod
     def stream(self, context: Context, feed: Feed[ItemT]) -> None:
-        """Run until the feed has no more items and all are done. An exception fails the items that are not done."""
+        """Run until the feed has no more items and every item is done. An exception fails the unfinished items."""

@@ -1,6 +1,6 @@
-"""States of jobs and chunks: the one definition, for Python and for the Lua scripts.
+"""States of jobs and chunks: the single definition, for Python and for the Lua scripts.
 
-A job that is `reopening` (its items are taken out of the counters, to run again) is active, since it has not ended:
+A job that is `reopening` (its items are subtracted from the counters, to run again) is active, since it has not ended:
 clients wait for it, it counts towards quotas, and it can be cancelled. It is not runnable: no chunk of it is
 dispatched, taken or counted, and it cannot be paused. If its retry is abandoned, it expires like an ended job.
 """
@@ -13,9 +13,9 @@ JobState = Literal["queued", "running", "finishing", "reopening", "done", "faile
 RUNNABLE: Final[tuple[JobState, ...]] = ("queued", "running", "finishing")
 #: States of a job that has not ended.
 ACTIVE: Final[tuple[JobState, ...]] = (*RUNNABLE, "reopening")
-#: States of a job that has ended. It stays in them unless it is retried.
+#: Final states of a job. Only a retry changes them.
 ENDED: Final[tuple[JobState, ...]] = ("done", "failed", "cancelled")
-#: States in which a retry may begin, or, in `reopening`, go on after it was cut off.
+#: States in which a retry may begin, or, in `reopening`, resume after it was interrupted.
 RETRIABLE: Final[tuple[JobState, ...]] = ("done", "failed", "reopening")
 
 #: States of a chunk: it is in a queue, or a worker has taken it.

@@ -97,7 +97,7 @@ def kappa(ratings: Sequence[tuple[float, float]], weighted: bool = False) -> flo
 
 
 def pearson(first: Sequence[float], second: Sequence[float]) -> float | None:
-    if len(set(first)) < 2 or len(set(second)) < 2:  # a constant, whose rounded mean would give it a false variance
+    if len(set(first)) < 2 or len(set(second)) < 2:  # a constant: its rounded mean would result in a false variance
         return None
     return statistics.correlation(first, second)
 

@@ -23,7 +23,7 @@ class Fence:
 
     @classmethod
     def around(cls, texts: Iterable[str]) -> "Fence":
-        """Return a fence whose code occurs in no text, so that no text can close it."""
+        """Return a fence with a code that occurs in no text, so that no text can close it."""
         texts = list(texts)
         serialized = json.dumps(texts)
         lowered = [text.lower() for text in texts]

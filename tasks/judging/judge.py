@@ -1,6 +1,6 @@
-"""One item before its judges: everything asked at once, what gave no verdict asked again, one result in the end.
+"""Judging of an item: sends every question concurrently, asks again after a reply without a verdict, joins the result.
 
-How a call is made, retried and paid for is the business of `ask`. A judge without a verdict never becomes a number.
+A judge without a verdict never becomes a number. Not covered: making, retrying and paying for a call, which `ask` does.
 """
 
 import asyncio
@@ -20,30 +20,30 @@ from tasks.providers.call import ApiCall, ApiReply, Ask
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One question to one judge, and what came of it."""
+    """A question to a judge, with its replies and its verdict or error."""
 
     member: Member
     prompt: Prompt
     index: int
     replies: tuple[ApiReply, ...]
     missed: tuple[NoVerdict, ...]
-    """What was wrong with the replies before the last."""
+    """Errors of the replies before the last reply."""
     verdict: Verdict | None = None
     score: float | None = None
-    """What it means for the response, on the scale."""
+    """Score of the response on the scale: for a pair in reversed order, the complement of the verdict."""
     weighted: bool = False
     error: AssayError | None = None
 
 
 async def judge_item(ask: Ask, spec: JudgeSpec, question: Question) -> Result:
-    """The item's result: ok when every judge gave at least one verdict, for a pair in each order."""
+    """Judge an item. The result is ok if every judge gave at least one verdict, for a pair in each order."""
     if isinstance(question.error, CannotJudge):
         return Result(error=ItemError(question.error.reason, str(question.error)))
     if question.error:
         return Result(error=ItemError("rubric_unusable", str(question.error)))
     asked = question.prompts
     alone = len(spec.panel) * len(asked) * spec.samples == 1
-    async with asyncio.TaskGroup() as group:  # a bug in one ends the others
+    async with asyncio.TaskGroup() as group:  # an unexpected exception cancels the other calls
         tasks = [
             group.create_task(_sample(ask, spec, member, prompt, index, alone))
             for member in spec.panel
@@ -54,7 +54,8 @@ async def judge_item(ask: Ask, spec: JudgeSpec, question: Question) -> Result:
 
 
 async def _sample(ask: Ask, spec: JudgeSpec, member: Member, prompt: Prompt, index: int, alone: bool) -> Sample:
-    """`alone`: no other question is asked for this item, whose answer would be lost if this one rests."""
+    """Ask a judge until its reply has a verdict. `alone`: whether this is the item's only question, so that no other
+    answer is lost when the call fails with CircuitOpen and the item is retried later."""
     replies: list[ApiReply] = []
     missed: list[NoVerdict] = []
     messages = prompt.messages
@@ -119,17 +120,17 @@ def _result(spec: JudgeSpec, rubric: Rubric, asked: Sequence[Prompt], samples: S
 
 
 def _failure(samples: Sequence[Sample], value: Any) -> Result:
-    """Why a judge has no verdict. What may pass comes first: then the item is tried again."""
+    """Build the failed result of a judge without a verdict. A retryable error takes precedence: the item is retried."""
     errors = [sample.error for sample in samples if sample.error]
     error = next((each for each in errors if isinstance(each, Retryable)), errors[0])
-    named = str(error).startswith(f"{samples[0].member.profile}: ")  # calls that failed say whose they were
+    named = str(error).startswith(f"{samples[0].member.profile}: ")  # errors of failed calls already name the profile
     message = str(error) if named else f"{samples[0].member.name}: {error}"
     failure = ItemError(error.name, message, isinstance(error, Retryable), getattr(error, "wait_s", 0.0))
     return Result(value=value, error=failure, timed_out=isinstance(error, ApiTimeout))
 
 
 def _record(rubric: Rubric, asked: Sequence[Prompt], samples: Sequence[Sample]) -> dict[str, Any]:
-    """What was asked and answered, to be read back with the item."""
+    """Return the record of questions and replies, which is stored with the item's result."""
     replies = [reply for sample in samples for reply in sample.replies]
     costs = [reply.cost for reply in replies if reply.cost is not None]
     return {

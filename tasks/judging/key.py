@@ -1,4 +1,4 @@
-"""What determines a judge's answer, for the cache: another model, rubric, scale or wording is another question."""
+"""Cache keys of judge answers: two questions share a key only if model, rubric, scale and wording are equal."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -13,17 +13,18 @@ from tasks.judging.model import JudgeSpec
 from tasks.judging.prompts import Question
 from tasks.judging.verdict import VERSION
 
-#: From a profile and a model (empty: its first) to what tells this endpoint and model from all others.
+#: Maps a profile and a model (empty: the profile's first model) to a unique identification of endpoint and model.
 Resolve = Callable[[str, str], Mapping[str, str]]
 
 
 def as_named(profile: str, model: str) -> Mapping[str, str]:
-    """Names as they are; enough while no profile changes what it stands for."""
+    """Identify endpoint and model by their names; correct only while no profile changes its endpoint."""
     return {"profile": profile, "model": model}
 
 
 def resolver(profiles: Profiles) -> Resolve:
-    """By what the profiles stand for now: one that is pointed elsewhere must not be answered by its last endpoint."""
+    """Identify endpoint and model by the current URL of the profile: after a change of the URL, answers of the previous
+    endpoint must not be served from the cache."""
 
     def resolve(profile: str, model: str) -> Mapping[str, str]:
         try:
@@ -39,7 +40,7 @@ def resolver(profiles: Profiles) -> Resolve:
 
 
 class JudgeKeys:
-    """Cache keys of the items of one job. Everything but the messages is computed once per job."""
+    """Cache keys of the items of a job. Everything except the messages is computed once per job."""
 
     def __init__(self, spec: JudgeSpec, resolve: Resolve = as_named) -> None:
         self._spec = spec
@@ -48,7 +49,7 @@ class JudgeKeys:
     def key(self, question: Question) -> Key:
         rubric = question.rubric
         messages: list[Any] = [list(prompt.messages) for prompt in question.prompts]
-        if question.error:  # it will fail, and failures are not stored
+        if question.error:  # the item will fail, and failures are not cached
             messages = [f"cannot be asked: {question.error}"]
         return {
             **self._of_job,
@@ -71,10 +72,10 @@ class JudgeKeys:
         }
 
     def stored(self, result: Result, key: Key) -> Key | None:
-        """Return the key that the answer is stored under: the question put to those who really answered it.
+        """Return the key under which an answer is stored, with the endpoints that really answered.
 
-        None when it must not be stored: a failure, a mean of fewer samples than were asked for, or one judge's samples
-        answered partly by its fallback.
+        None when the answer must not be stored: a failure, a mean over fewer samples than requested, or samples of the
+        same judge that were answered partly by its fallback.
         """
         if result.error or not isinstance(result.value, dict):
             return None
@@ -92,6 +93,6 @@ class JudgeKeys:
                 return None
             try:
                 judges[at] = dict(self._resolve(*answered.pop())) | {"weight": member.weight}
-            except InvalidRequest:  # it calls its model by another name than its profile does
+            except InvalidRequest:  # the API reports a model name that is not in its profile
                 return None
         return key if judges == key["judges"] else {**key, "judges": judges}

@@ -1,4 +1,4 @@
-"""Job kind `judge`: one stage on API workers."""
+"""Job kind `judge`: a single stage, on API workers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self, TypeVar

@@ -90,7 +90,7 @@ class JudgeSpec(BaseModel):
     )
     timeout_s: float = Field(60.0, gt=0, le=3600, description="Timeout of each try of a call, in seconds.")
     max_retries: int = Field(3, ge=0, le=20, description="Maximum retries of a failed call.")
-    re_asks: int = Field(2, ge=0, le=10, description="Maximum new requests to a judge whose reply has no verdict.")
+    re_asks: int = Field(2, ge=0, le=10, description="Maximum new requests to a judge after replies without a verdict.")
     use_schema: Literal["auto", "never"] = Field(
         "auto", description="`auto`: send a JSON schema for the reply where the endpoint supports schemas."
     )

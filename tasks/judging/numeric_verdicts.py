@@ -1,6 +1,6 @@
 """Reader of numeric verdicts as judges write them: `Score: 8`, `**8/10**`, `[[8]]`, "I'd give it an 8", and the like.
 
-A number counts as a verdict only where the text declares it. Ranges, numbers of another scale ("4/5" where the
+A number counts as a verdict only where the text declares it. Ranges, numbers of a different scale ("4/5" where the
 maximum is 10), percentages and numbers outside the scale are ignored. Not covered: number words ("eight"), letters
 and stars.
 """
@@ -142,7 +142,7 @@ class NumberReader:
         self._high = high
 
     def in_object(self, found: dict[str, Any]) -> float | None:
-        """Return the number of a JSON verdict; None when the scale has no such number, or several numbers differ."""
+        """Return the number of a JSON verdict; None when the number is not on the scale, or several numbers differ."""
         values = {self._parse_field(value) for value in values_of(found, KEYS)}
         return values.pop() if len(values) == 1 else None
 

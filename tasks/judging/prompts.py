@@ -1,6 +1,6 @@
-"""What a judge is sent: the rubric and the rules in the system message, the fenced texts in the user's.
+"""Prompt rendering for judges: the rubric and the rules in the system message, the fenced texts in the user message.
 
-One prompt serves endpoints with schema output and without: which it was must not change what is cached.
+The prompt is the same for endpoints with and without schema output, so that both share the cache key.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from tasks.judging.model import JudgeItem, JudgeSpec, Mode, require_mode_fields
 from tasks.judging.rubrics import Rubric, RubricError
 from tasks.scoring.messages import conversation
 
-#: Which response of a pair stands first.
+#: Position of a pair's responses in the prompt: the response that is shown first.
 Order = Literal["response_first", "rival_first"]
 Messages = tuple[Mapping[str, str], ...]
 
@@ -42,7 +42,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One item as its judges are asked: the rubric and the rendered prompts, or why it cannot be asked."""
+    """Rendered question on an item: the rubric and the prompts, or the error because of which it cannot be judged."""
 
     rubric: Rubric
     prompts: tuple[Prompt, ...] = ()
@@ -57,19 +57,20 @@ class Question:
 
 
 def orders(mode: Mode) -> tuple[Order, ...]:
-    """A pair is asked both ways round: judges prefer a place."""
+    """Return the orders of a question. A pair is judged in both orders, because judges have a position bias."""
     return ("response_first", "rival_first") if mode == "pairwise" else ("response_first",)
 
 
 def prompts(spec: JudgeSpec, rubric: Rubric, item: JudgeItem) -> tuple[Prompt, ...]:
-    """One for each order. Raises CannotJudge for an item that the mode cannot take, RubricError for one that the
-    rubric cannot."""
+    """Render a prompt for each order. Raises CannotJudge for an item that does not fit the mode, RubricError for an
+    item that does not fit the rubric."""
     require_mode_fields(spec, item)
     return tuple(Prompt(order, _messages(spec, rubric, item, order)) for order in orders(spec.mode))
 
 
 def nudged(messages: Messages, missed: NoVerdict) -> Messages:
-    """The same question once more, with what to mind. Not a word of the last reply: it may quote the texts."""
+    """Return the same question with a hint on the last reply's mistake, without text of that reply: it may quote the
+    texts under judgement."""
     *before, last = messages
     hint = _NUDGES.get(type(missed), "Your last reply had no verdict that could be read.")
     again = f"{last['content']}\n{hint} Reply with the JSON object only, nothing before or after it."

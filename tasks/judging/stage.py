@@ -1,4 +1,4 @@
-"""The judge stage: one item before its judges, on API workers. Kind `judge` has this stage alone; kind `score` adds it.
+"""Judge stage, on API workers: the only stage of the kind `judge`, and an optional stage of the kind `score`.
 
 Each item's prompts are rendered once per worker, and shared by the cache key and the calls.
 """
@@ -19,12 +19,12 @@ from tasks.providers.call import Ask
 ItemT = TypeVar("ItemT")
 
 JUDGE = "judge"
-#: Items of a batch, and a first estimate of the seconds that a judge takes.
+#: Maximum items of a batch, and the initial estimate of the seconds that a judge takes.
 BATCH, COST_S = 64, 2.0
 
 
 class JudgeStage(AskStage[ItemT]):
-    """Judges items of any kind. Its answers are cached under the kind `judge`, so all kinds share them."""
+    """Judges items of any job kind. Answers are cached under the kind `judge`, which makes the cache common to them."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class JudgeStage(AskStage[ItemT]):
         as_judge_item: Callable[[ItemT], JudgeItem],
         join: Callable[[Work[ItemT], Result], Result] | None = None,
     ) -> None:
-        """`join`: joins the judge's result with the outcome of the stage before, as `Stage.advance` does."""
+        """`join`: joins the judge's result with the outcome of the previous stage, as `Stage.advance` does."""
         super().__init__(JUDGE, "api", _limits(spec), answers=JUDGE)
         self._spec = spec
         self._rubrics = rubrics
@@ -59,7 +59,7 @@ class JudgeStage(AskStage[ItemT]):
         return await judge_item(ask, self._spec, question)
 
     def _question(self, item: ItemT) -> Question | InvalidRequest:
-        """Render the prompts. A rubric that went missing since the submission is the outcome of each item."""
+        """Render the prompts. If the rubric was removed since the submission, each item fails with that error."""
         try:
             rubric = self._rubrics.find_for(self._spec.rubric, self._spec.mode)
         except InvalidRequest as error:
@@ -68,7 +68,8 @@ class JudgeStage(AskStage[ItemT]):
 
 
 def _limits(spec: JudgeSpec) -> StageLimits:
-    """A batch may take as long as every try of every question; waits between tries and for a permit are not in it."""
+    """Return the stage's limits. A batch may take as long as every try of every question; waits between tries, and for
+    a permit, do not count."""
     calls = len(spec.panel) * spec.samples * (2 if spec.mode == "pairwise" else 1)
     return StageLimits(
         batch_items=BATCH,

@@ -20,7 +20,7 @@ from tasks.judging.reply_text import FoundVerdict, answer_text
 from tasks.judging.word_verdicts import PAIRWISE, PASS_FAIL, WordReader
 from tasks.providers.call import ApiReply
 
-#: Version of this parser, part of the cache key: raise it when the same reply would give another verdict.
+#: Version of this parser, part of the cache key: raise it when the same reply would give a different verdict.
 VERSION = 2
 #: Largest scale, in whole numbers, that a schema lists as an enum: more endpoints obey an enum than bounds.
 MOST_LISTED = 101

@@ -33,7 +33,7 @@ FINAL = any_of(
     "final overall total global general finale globale totale gesamt endgültige endgültig итоговая общая",
     "最终 最終 总体 总 综合 総合 最后 整体 최종 종합",
 )
-#: Words allowed there that do not turn it into the score of an aspect, unlike "clarity" in "clarity score".
+#: Words allowed before a score's name that do not make it the score of an aspect, unlike "clarity" in "clarity score".
 NEUTRAL = any_of(
     "my the this a an quality judge is and so your its la le die il моя 的 considered honest assigned given suggested",
     "numeric numerical resulting weighted average rounded corresponding appropriate same",

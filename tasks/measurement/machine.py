@@ -65,7 +65,7 @@ def describe(slots: Sequence[str], redis_version: str, gpus: Sequence[str] = ())
 def gpus_of(devices: Sequence[Worker]) -> tuple[str, ...]:
     """Return each GPU once, by its product name: a different product makes a different machine.
 
-    Devices whose driver does not report a product are named by their index."""
+    Devices with a driver that does not report a product are named by their index."""
     products = {gpu.uuid: f"{gpu.name} ({gpu.memory_total_mb} MB)" for worker in devices for gpu in worker.gpus}
     unnamed = (device for worker in devices if not worker.gpus for device in worker.devices)
     return (*products.values(), *dict.fromkeys(unnamed))

@@ -7,14 +7,14 @@ from statistics import median
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median, minimum and maximum of the repetitions of one measurement."""
+    """Median, minimum and maximum of the repetitions of a measurement."""
 
     middle: float
     least: float
     most: float
 
     def __str__(self) -> str:
-        """Format the median with its range, in four digits; without a range if all repetitions are equal."""
+        """Format the median with its range, in four digits; without a range if the repetitions are equal."""
         spread = f" ({self.range(4)})" if self.least < self.most else ""
         return f"{format_number(self.middle, 4)}{spread}"
 

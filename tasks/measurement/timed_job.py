@@ -1,4 +1,4 @@
-"""One job timed from just before its submit: the unit of work of every benchmark that runs jobs."""
+"""Timing of a job from just before its submit: the unit of work of every benchmark that runs jobs."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""Calls of outside APIs: what is asked and answered, and what all workers share about them."""
+"""Calls of outside chat APIs: requests, replies and retry decisions, and the limits that the workers share in Redis."""

@@ -1,4 +1,4 @@
-"""Chat completions on the wire: the body of a request, the tokens it may take, and what a reply says. Pure."""
+"""Wire format of chat completions: builds request bodies, estimates their tokens and parses replies. Pure functions."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -8,23 +8,24 @@ from pydantic_core import from_json
 from tasks.providers.call import ApiCall, ApiReply
 from tasks.providers.retry import Lesson
 
-#: Tokens an answer is thought to have when nothing bounds it.
+#: Estimated tokens of an answer without a limit.
 ANSWER_TOKENS = 1024
-#: Characters of a token, on the safe side for English; other scripts have fewer and are measured by their bytes.
+#: Characters per token, a conservative estimate for English; other scripts have fewer characters per token, so texts
+#: are measured in bytes.
 CHARACTERS_PER_TOKEN = 3.5
-#: Tokens around each message.
+#: Additional tokens of each message, for its role and separators.
 MESSAGE_TOKENS = 8
-#: Bytes of an answer that is no completion which an error tells. Far more than is shown: a secret in it must be found
-#: whole, before anything is cut off.
-TOLD_BYTES = 100_000
+#: Maximum bytes of an invalid reply that an error quotes. Far more than is shown: secrets must be found and removed
+#: whole, before the text is shortened.
+QUOTED_BYTES = 100_000
 
 
 class NotACompletion(ValueError):
-    """The API answered something else than a chat completion."""
+    """The API's reply is not a chat completion."""
 
 
 def body_of(call: ApiCall, model: str, lessons: Collection[Lesson] = ()) -> dict[str, Any]:
-    """The call as this model can take it."""
+    """Build the request body, without the features that this model is known to reject (`lessons`)."""
     body: dict[str, Any] = {"model": model, "messages": [dict(message) for message in call.messages], **call.sampling}
     if "no_max_tokens" in lessons and "max_tokens" in body:
         body["max_completion_tokens"] = body.pop("max_tokens")
@@ -41,12 +42,12 @@ def body_of(call: ApiCall, model: str, lessons: Collection[Lesson] = ()) -> dict
 
 
 def left_out(call: ApiCall, body: Mapping[str, Any]) -> tuple[str, ...]:
-    """What of the call's sampling was not sent, as the model cannot take it."""
+    """Return the names of the call's sampling parameters that the body leaves out, because the model rejects them."""
     return tuple(name for name in call.sampling if name not in body and name != "max_tokens")
 
 
 def estimate_tokens(call: ApiCall) -> int:
-    """Tokens the call may take at most, as far as can be told before: what is not used is given back afterwards."""
+    """Estimate the maximum tokens of a call before it is made; unused tokens are given back to the limiter later."""
     size = sum(MESSAGE_TOKENS + _size(message.get("content")) / CHARACTERS_PER_TOKEN for message in call.messages)
     answer = next(
         (
@@ -68,11 +69,11 @@ def _size(content: object) -> int:
 
 
 def read_reply(content: bytes) -> ApiReply:
-    """What a reply says. Raises NotACompletion."""
+    """Parse the body of a reply. Raises NotACompletion."""
     try:
         body = from_json(content)
     except ValueError as error:
-        raise NotACompletion(f"not JSON: {_told(content)}") from error
+        raise NotACompletion(f"not JSON: {_quoted(content)}") from error
     try:
         choice = body["choices"][0]
         message = choice["message"]
@@ -87,8 +88,8 @@ def read_reply(content: bytes) -> ApiReply:
             logprobs=tuple((choice.get("logprobs") or {}).get("content") or ()),
         )
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        raise NotACompletion(f"no choices in it: {_told(content)}") from error
+        raise NotACompletion(f"no choices in it: {_quoted(content)}") from error
 
 
-def _told(content: bytes) -> str:
-    return content[:TOLD_BYTES].decode(errors="replace")
+def _quoted(content: bytes) -> str:
+    return content[:QUOTED_BYTES].decode(errors="replace")

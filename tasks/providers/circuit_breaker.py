@@ -1,8 +1,8 @@
 """State of a profile's circuit breaker. `scripts/include/circuit.lua` opens and closes it by the results of calls.
 
-closed ──too many failures in a row, or asked to wait long──▶ open ──time is up──▶ half open: one call tries for all
-   ▲                                                           ▲                       │
-   └────────────────────────────the call is answered───────────┴──────the call fails───┘
+closed ──consecutive failures, or a long Retry-After──▶ open ──time expires──▶ half open: a single call probes the API
+   ▲                                                     ▲                       │
+   └─────────────────────────the probe is answered───────┴─────the probe fails───┘
 """
 
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ State = Literal["closed", "open", "half_open"]
 class Circuit:
     state: State = "closed"
     reason: str = ""
-    """Last message of the API, or the last failure to reach it."""
+    """Last error message of the API, or the last connection failure."""
     wait_s: float = 0.0
-    """Seconds until a call may try again."""
+    """Seconds until the circuit lets a call through again."""
 
 
 def read_circuit(state: Redis, profile: str) -> Circuit:
@@ -34,7 +34,7 @@ def read_circuit(state: Redis, profile: str) -> Circuit:
 
 
 def as_circuit(record: Mapping[str, str], now: float) -> Circuit:
-    if "state" not in record:  # failures are counted, but too few to open it
+    if "state" not in record:  # failures are counted, but the circuit has not opened
         return Circuit()
     wait_s = max(float(record["until"]) - now, 0.0)
     return Circuit(cast(State, record["state"]), record.get("reason", ""), wait_s)

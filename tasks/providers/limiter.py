@@ -1,9 +1,9 @@
-"""Rate limiter of API calls, shared by all processes of a cluster: requests and tokens per window, and calls in flight.
+"""Rate limiter of API calls, shared by the processes of a cluster: requests and tokens per window, and calls in flight.
 
-A process has one client per profile. Callers wait at their client, and only the client talks to Redis
-(`scripts/exchange.lua`): it reports the results of calls and how many calls wait for which job, and is granted the
-calls that may begin. So thousands of waiting calls cost one small script a few times a second. Making and retrying
-calls is not here.
+A process has a client per profile. Callers wait at their client, and only the client talks to Redis
+(`scripts/exchange.lua`): it reports the results of calls and the number of waiting calls per job, and receives permits
+for the calls that may begin. Thus thousands of waiting calls cost a small script a few times a second. Not covered:
+making and retrying calls.
 """
 
 import asyncio
@@ -31,19 +31,19 @@ log = logging.getLogger(__name__)
 
 EXCHANGE = Path(__file__).with_name("scripts") / "exchange.lua"
 
-#: Calls granted in one exchange at most: more would leave this process later than they should.
+#: Maximum calls granted per exchange: with more, the last calls could miss the deadline of their permit.
 MOST_GIVEN = 64
-#: Share of a window, and least seconds, that a call may take from its permit to the API.
+#: Time that a call may take from its permit to the API: this share of a window, but at least these seconds.
 MARGIN, LEAST_MARGIN_S = 0.02, 0.25
-#: Seconds between two exchanges at least; at most while calls wait; and at most while calls are only in flight.
+#: Seconds between two exchanges: minimum; maximum while calls wait; maximum while calls are only in flight.
 LEAST_PAUSE_S, WAITING_S, HOLDING_S = 0.005, 0.5, 3.0
-#: Seconds after which to ask again when another process has the turn, or the ceiling is reached.
+#: Seconds until the next exchange when it is a different process's turn, or the ceiling is reached.
 TURN_S, CEILING_S = 0.02, 0.05
 #: Seconds between two tries while Redis is unavailable.
 RETRY_S = 1.0
 
 _Key = tuple[int, str]
-"""Rank of the priority, counted from 1, and job id: calls with the same key wait in one line."""
+"""Rank of the priority, counted from 1, and job id: calls with the same key wait in a common line."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +59,7 @@ def margin_s(window_s: float) -> float:
 
 
 class Limiter:
-    """The limiter clients of one process, on one asyncio loop."""
+    """The limiter clients of a process, on a single asyncio loop."""
 
     def __init__(self, state: Redis, holder: str = "") -> None:
         self._state = state
@@ -74,7 +74,7 @@ class Limiter:
         return await self._client(profile).acquire(PRIORITIES.index(priority) + 1, job_id, tokens, budget_nano)
 
     def release(self, profile: Profile, permit: Permit, result: CallResult, used_tokens: int | None = None) -> None:
-        """Report the result of a call. `used_tokens` is None when the API did not say."""
+        """Report the result of a call. `used_tokens` is None when the API did not report it."""
         self._client(profile).release(permit, result, used_tokens)
 
     def give_back(self, profile: Profile, permit: Permit) -> None:
@@ -82,7 +82,7 @@ class Limiter:
         self._client(profile).give_back(permit)
 
     async def close(self) -> None:
-        """Send the last reports. No call may wait any more."""
+        """Send the last reports. No call may be waiting when this is called."""
         for client in self._clients.values():
             await client.close()
 
@@ -94,7 +94,7 @@ class Limiter:
 
 
 class _Client:
-    """Limiter client for one profile."""
+    """Limiter client for a single profile."""
 
     def __init__(self, exchange: Any, holder: str, profile: Profile) -> None:
         self._call, self._holder, self._profile = exchange, holder, profile
@@ -148,7 +148,7 @@ class _Client:
     def _wake(self) -> None:
         self._wakes.set()
         if self._task is None or self._task.done():
-            # The task serves all jobs, so it must not have the context of the job whose call comes first.
+            # The task serves every job, therefore it must not inherit the context of the job that calls first.
             self._task = asyncio.get_running_loop().create_task(self._serve(), context=Context())
 
     async def _serve(self) -> None:
@@ -156,7 +156,7 @@ class _Client:
         try:
             await self._serve_all()
         finally:  # no call may wait for a client that has ended
-            self._fail_waiters(ApiUnavailable("This process ends and does not keep the limits of this API any more."))
+            self._fail_waiters(ApiUnavailable("This process is stopping and no longer grants calls of this API."))
 
     async def _serve_all(self) -> None:
         while True:
@@ -179,7 +179,7 @@ class _Client:
         return wants
 
     async def _exchange(self, wants: Mapping[_Key, int]) -> float:
-        """Report, ask, and hand permits out. Returns the seconds until it is worth to ask again."""
+        """Report results, request permits and hand them out. Returns the seconds until the next exchange."""
         report, self._report = self._report, CallReport()
         record = {
             "limits": self._limits,
@@ -196,7 +196,7 @@ class _Client:
             text = await self._call(keys=[], args=[self._profile.name, self._holder, day, json.dumps(record)])
         except RedisError as error:
             log.warning("cannot exchange the limits of profile %s with Redis: %s", self._profile.name, error)
-            self._report.add(report)  # some of it may be counted twice, which errs on the side of fewer calls
+            self._report.add(report)  # part of it may be counted twice, which only reduces the number of calls
             return RETRY_S
         reply: dict[str, Any] = json.loads(text)
         use_by = sent_at + self._margin_s
@@ -207,7 +207,7 @@ class _Client:
         return self._pause_s(reply["wait_s"], reply["why"])
 
     def _hand_out(self, key: _Key, count: int, permit: Permit, cost_nano: int) -> None:
-        """Give permits to the first waiting calls of a line, and fail those whose job's budget is used up."""
+        """Give permits to the first waiting calls of a line, and fail the calls of jobs with an exhausted budget."""
         self._held += count
         line = self._waiters.get(key, {})
         for waiter in list(line):

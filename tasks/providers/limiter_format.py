@@ -1,6 +1,6 @@
 """Numbers in the limiter's records, for Python and for the Lua scripts (`tasks/script_constants.py`)."""
 
-#: Seconds for which the report of a process counts: how many calls it has in flight.
+#: Seconds for which a process's report of its calls in flight stays valid.
 HOLDER_S = 10.0
 #: Seconds for which the records of a profile are kept after its last call.
 API_KEPT_S = 3600

@@ -1,4 +1,4 @@
-"""Permit to make one call of an API, and the results of calls as a process reports them to the limiter."""
+"""Permit to make a single call of an API, and the results of calls as a process reports them to the limiter."""
 
 import time
 from dataclasses import dataclass, field
@@ -7,12 +7,12 @@ from typing import Any
 from tasks.counters import MILLION, bucket
 from tasks.errors import ApiUnavailable
 
-#: Characters of a failure's reason that are kept.
+#: Maximum characters of a failure's reason that are stored.
 REASON_CHARACTERS = 500
 
 
 class CircuitOpen(ApiUnavailable):
-    """The API failed too often in a row, and no call of it is made for a while."""
+    """The circuit is open: the API failed too often in a row, and it is not called until the circuit closes."""
 
     reason = "api_unavailable"
 
@@ -23,15 +23,14 @@ class CircuitOpen(ApiUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """One call that may begin."""
+    """Permit for a call to begin."""
 
     slice: int
     """Slice of the rate window that counts the call."""
     tokens: int
     """Tokens reserved for the call."""
     use_by: float
-    """Deadline on this process's monotonic clock: a later call would fall into another window than the one that counts
-    it."""
+    """Deadline on this process's monotonic clock: a later call would fall outside the window that counts it."""
 
     @property
     def is_stale(self) -> bool:
@@ -40,7 +39,7 @@ class Permit:
 
 @dataclass(frozen=True, slots=True)
 class CallUsage:
-    """Usage of one answered call."""
+    """Tokens and cost of an answered call."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -53,7 +52,7 @@ class CallUsage:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """Result of a call, for all processes that share the limits."""
+    """Result of a call, reported to the processes that share the limits."""
 
     ok: bool = False
     limited: bool = False
@@ -61,7 +60,7 @@ class CallResult:
     failed: bool = False
     """The API itself failed: 5xx, no connection, no answer in time."""
     retry_after_s: float = 0.0
-    """Seconds for which the API asks all callers to wait."""
+    """Seconds for which the API asks its callers to wait."""
     reason: str = ""
     usage: CallUsage | None = None
     seconds: float | None = None
@@ -86,7 +85,7 @@ class _UsageSum:
 
 @dataclass(slots=True)
 class CallReport:
-    """Results of calls that the limiter was not told yet."""
+    """Results of calls that have not been reported to the limiter yet."""
 
     ok: int = 0
     failed: int = 0

@@ -1,4 +1,4 @@
-"""Profiles as others see them: limits in force, calls in flight, circuit, usage; and changing the limits at once."""
+"""Status of API profiles: limits in force, calls in flight, circuit, usage; and changes of the limits at run time."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,8 @@ class ProfileStatuses:
         return self._views([self._profiles.get(name)])[0]
 
     def change(self, name: str, limits: Mapping[str, int | None]) -> None:
-        """Set limits for all processes, from their next call on; None: what the profile says. Raises UnknownProfile."""
+        """Set limits that every process applies from its next call on; None restores the profile's own limit. Raises
+        UnknownProfile."""
         key = keys.api_limits(self._profiles.get(name).name)
         pipeline = self._state.pipeline()
         for limit, value in limits.items():

@@ -1,18 +1,18 @@
-"""Text of an API as it may be shown: without keys, whatever it quotes."""
+"""Redaction of API messages: removes keys, tokens and logins from a text before it is shown."""
 
 import re
 from collections.abc import Iterable
 
 HIDDEN = "***"
-#: What looks like a key or a token, also when it is not ours.
+#: Texts with the form of an API key or a bearer token, including unknown keys.
 _KEYS = re.compile(r"\b(?:sk|pk|rk|gsk|hf|bce-v3)[-_/][A-Za-z0-9_\-/*.]{6,}|(?i:bearer)\s+[^\s\"',;]+")
 _LOGIN = re.compile(r"(https?://)[^\s/@]+@")
-#: Characters of a message that are kept.
+#: Maximum characters of a redacted message.
 MOST_CHARACTERS = 500
 
 
 def scrub(text: str, secrets: Iterable[str] = ()) -> str:
-    for secret in sorted(secrets, key=len, reverse=True):  # one may be the beginning of another
+    for secret in sorted(secrets, key=len, reverse=True):  # longest first: a secret may be a prefix of another
         if len(secret) >= 4:
             text = text.replace(secret, HIDDEN)
     text = _LOGIN.sub(rf"\1{HIDDEN}@", _KEYS.sub(HIDDEN, text))

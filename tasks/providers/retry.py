@@ -1,4 +1,4 @@
-"""What to do after a failed try of an API call: a decision by the type of failure. Pure; carried out elsewhere."""
+"""Retry policy of API calls: classifies a failed try and computes the backoff. Pure; `workers/providers` applies it."""
 
 import random
 import re
@@ -8,36 +8,36 @@ from email.utils import parsedate_to_datetime
 from typing import Literal
 
 Kind = Literal["refused", "limited", "exhausted", "server", "connection", "timeout", "lesson"]
-#: What an endpoint may refuse and a call can do without: a JSON schema; `max_tokens`, which some models know by its
-#: newer name only; probabilities of tokens; a temperature, which models that think have of their own.
+#: Request feature that an endpoint rejected, and that a retry leaves out: a JSON schema; `max_tokens`, which some
+#: models accept only by its newer name; token log-probabilities; a temperature, which is fixed in reasoning models.
 Lesson = Literal["no_schema", "no_max_tokens", "no_logprobs", "no_temperature"]
 
-#: Seconds of the first pause on average, doubled for every try, and the longest.
+#: Mean seconds of the first backoff, which doubles with every try, and the maximum backoff.
 BASE_S, MOST_S = 0.5, 30.0
-#: How often a call is begun again because the API asked to slow down. That is no failure, and costs no retry; a storm
-#: of 429s would use those up at once.
+#: Maximum times that a call is repeated after rate-limit replies (429). A rate limit is not a failure and does not
+#: count as a retry; a burst of 429s would use up the retries at once.
 MOST_LIMITED = 50
-#: Seconds nobody is asked to wait beyond, whatever a header says.
+#: Maximum seconds of a wait that a header can request.
 MOST_RETRY_AFTER_S = 3600.0
-#: Seconds the API is let alone when its account is empty.
+#: Minimum seconds without calls after the API reports that the account's quota is exhausted.
 EXHAUSTED_S = 300.0
 
 _RETRIED = (408, 409, 425, 500, 502, 503, 504)
 _EXHAUSTED = ("insufficient_quota", "billing_hard_limit_reached", "insufficient_balance", "credit_balance_too_low")
 _SCHEMA = re.compile(r"response_format|json_schema|guided|structured.?output|grammar", re.IGNORECASE)
 _TEMPERATURE = re.compile(r"temperature\W.*(?:not support|only the default)|unsupported.*temperature", re.IGNORECASE)
-#: The schema is wrong, not the asking for one.
+#: The schema itself is invalid; the endpoint does support schemas.
 _INVALID = re.compile(r"invalid.?(json.?)?schema", re.IGNORECASE)
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed try."""
+    """Failed try of an API call."""
 
     kind: Kind
     message: str
-    """In the API's own words, without secrets."""
+    """The API's own message, without secrets."""
     status: int = 0
     retry_after_s: float = 0.0
     lesson: Lesson | None = None
@@ -48,14 +48,14 @@ class Failure:
 
     @property
     def is_of_the_api(self) -> bool:
-        """It counts towards the circuit."""
+        """Return whether the failure counts towards opening the circuit."""
         return self.kind in ("server", "connection", "timeout")
 
 
 def classify(
     status: int, code: str, message: str, headers: Mapping[str, str], body: Mapping[str, object] | None = None
 ) -> Failure:
-    """A failure from the status of an answer to a request with this body."""
+    """Classify an error reply by its status, error code and message; `body` is the body of the request."""
     wait_s = retry_after_s(headers)
     if status in (402, 429) and (status == 402 or code in _EXHAUSTED):
         return Failure("exhausted", message, status, max(wait_s, EXHAUSTED_S))
@@ -80,13 +80,14 @@ def _lesson(message: str, body: Mapping[str, object]) -> Lesson | None:
 
 
 def backoff_s(tries: int, draw: float | None = None) -> float:
-    """A pause with full jitter before the next try; `draw`, in [0, 1), stands for chance."""
+    """Return the seconds to back off before the next try, with full jitter; `draw`, in [0, 1), replaces the random
+    number."""
     longest = min(MOST_S, 2 * BASE_S * 2.0 ** (tries - 1))
     return longest * (random.random() if draw is None else draw)
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float:
-    """What `retry-after-ms` and `Retry-After` (seconds, or a date) ask for; 0 for nothing."""
+    """Parse the seconds to wait from `retry-after-ms` or `Retry-After` (seconds, or a date); 0 if neither is given."""
     try:
         if milliseconds := headers.get("retry-after-ms"):
             return _bounded(float(milliseconds) / 1000)
@@ -96,7 +97,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float:
         try:
             return _bounded(float(text))
         except ValueError:
-            # The API's own clock says when; its Date header, what it is now.
+            # The date is on the API's own clock, which the Date header shows.
             now = parsedate_to_datetime(headers["date"])
             return _bounded((parsedate_to_datetime(text) - now).total_seconds())
     except (KeyError, ValueError, TypeError):
@@ -104,16 +105,16 @@ def retry_after_s(headers: Mapping[str, str]) -> float:
 
 
 def exhausted_for_s(headers: Mapping[str, str]) -> float:
-    """Seconds until the API has anything left, when `x-ratelimit-remaining-*` say that it has not; else 0."""
+    """Return the seconds until the rate limit resets, if `x-ratelimit-remaining-*` is 0 for either unit; else 0."""
     longest = 0.0
-    for what in ("requests", "tokens"):
-        if headers.get(f"x-ratelimit-remaining-{what}", "").strip() in ("0", "0.0"):
-            longest = max(longest, duration_s(headers.get(f"x-ratelimit-reset-{what}", "")))
+    for unit in ("requests", "tokens"):
+        if headers.get(f"x-ratelimit-remaining-{unit}", "").strip() in ("0", "0.0"):
+            longest = max(longest, duration_s(headers.get(f"x-ratelimit-reset-{unit}", "")))
     return longest
 
 
 def duration_s(text: str) -> float:
-    """Seconds of `1h2m3s`, `6m0s`, `20ms` or a plain number; 0 for what is none of these."""
+    """Parse a duration such as `1h2m3s`, `6m0s`, `20ms` or a plain number of seconds; 0 for an invalid text."""
     text = text.strip()
     try:
         return _bounded(float(text))
@@ -127,5 +128,5 @@ def duration_s(text: str) -> float:
 
 
 def _bounded(seconds: float) -> float:
-    # Some APIs give the time of day instead, in seconds since 1970: no span anybody waits for.
+    # Some APIs send a time in seconds since 1970 instead of a duration; it is ignored.
     return min(seconds, MOST_RETRY_AFTER_S) if 0 < seconds < 1e8 else 0.0

@@ -1,4 +1,4 @@
-"""What calls used and cost: of a profile, a job or a token. Counted in `scripts/include/usage.lua`, once per answer."""
+"""Usage and cost of API calls per profile, job or bearer token. `scripts/include/usage.lua` counts each answer once."""
 
 import time
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: dict[str, float] = field(default_factory=dict)
-    """By currency; of calls at profiles with prices."""
+    """Cost by currency, of calls through profiles with prices."""
 
 
 def today() -> str:

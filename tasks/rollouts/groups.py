@@ -1,7 +1,7 @@
-"""From what was generated for a prompt to what a trainer is given: a group of samples, each with its reward.
+"""Conversion of a prompt's generated samples into the group that a trainer receives, each sample with its reward.
 
-A group is carried from stage to stage as plain JSON: `samples`, and one `rows` entry for each, which is what the stages
-of a score job have made of it so far. How rewards are computed is `tasks/scoring`'s business.
+A group is carried from stage to stage as plain JSON: `samples`, and a `rows` entry per sample with the results of the
+score stages so far. Not covered: the computation of rewards, which is in `tasks/scoring`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ Group = Mapping[str, Any]
 
 
 def generated(
-    spec: InferenceSpec,  # noqa: ARG001  # as every maker of results is called
+    spec: InferenceSpec,  # noqa: ARG001  # part of the signature `Make`
     model: ModelRef,  # noqa: ARG001
     answers: Sequence[Generated | AssayError],
     seconds: float,
 ) -> Result:
-    """A group of which one sample failed has failed: it would not be whole."""
+    """Build the result of a generated group. If any sample failed, the whole group fails: it would be incomplete."""
     for each in answers:
         if isinstance(each, AssayError):
             return Result(error=ItemError(each.name, str(each)), value={"exception_type": type(each).__name__})
@@ -50,7 +50,7 @@ def generated(
 
 
 def group_of(work: Work[RolloutItem]) -> Group:
-    """Return the group as the stage before left it."""
+    """Return the group as carried from the previous stage."""
     group: Group = (work.carry or {})["value"]
     return group
 
@@ -58,9 +58,9 @@ def group_of(work: Work[RolloutItem]) -> Group:
 def samples_of(
     group: Group, work: Work[RolloutItem], stage: str, first: str, spec: ScoreSpec
 ) -> list[tuple[int, Work[ScoreItem]]]:
-    """Return the samples that a reward stage has to look at, as items of a score job, with their places in the group.
+    """Return the samples that a reward stage must process, as items of a score job, with their indices in the group.
 
-    A sample whose row names no next stage yet begins with `first`.
+    A sample without a next stage in its row begins with `first`.
     """
     item = work.item
     found = []
@@ -80,7 +80,8 @@ def samples_of(
 
 
 def row_of(result: Result) -> dict[str, Any]:
-    """A sample's result as the next stage reads it, and as `tasks/scoring` expects what was carried to it."""
+    """Convert a sample's result to its row: the format that the next stage reads, and that `tasks/scoring` expects of
+    carried results."""
     error = result.error
     return {
         "status": result.status,
@@ -94,7 +95,7 @@ def row_of(result: Result) -> dict[str, Any]:
 
 
 def finished(index: int, item: RolloutItem, group: Group, is_rewarded: bool, loaded_version: int) -> Result:
-    """The group as it is put into the queue. One whose rewards have all failed has failed."""
+    """Build the final result of a group, with its bundle for the queue. If every reward failed, the group fails."""
     rows: Sequence[Mapping[str, Any]] = group["rows"]
     errors = [row["error"] for row in rows if row.get("error")]
     if is_rewarded and len(errors) == len(rows):
@@ -126,7 +127,7 @@ def _sample(sample: Mapping[str, Any], row: Mapping[str, Any], is_rewarded: bool
     error = row.get("error")
     return {
         **sample,
-        # What the model came with is the version that the trainer began with.
+        # Version 0, the weights that the model was loaded with, counts as the version that the trainer began with.
         "versions": [[number or loaded, tokens] for number, tokens in sample["versions"]],
         "reward": None if error else row.get("score"),
         "valid": is_rewarded and not error,

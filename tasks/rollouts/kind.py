@@ -1,6 +1,7 @@
-"""Job kind `rollout`: prompts generated on devices, rewarded as a score job would, put into the sample queue.
+"""Job kind `rollout`: generates samples on devices, rewards them with the stages of a score job, and puts them into
+the sample queue.
 
-Rollouts are made by `Rollouts`, not by a plain submission.
+Rollouts are created by `Rollouts`, not by a plain submission.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +40,7 @@ class Rollout(Kind[RolloutSpec, RolloutItem]):
 
     def check(self, spec: RolloutSpec) -> None:
         if not spec.rollout:
-            raise InvalidRequest("kind: a rollout is made by POST /v1/rollouts.", field="kind")
+            raise InvalidRequest("kind: create a rollout by POST /v1/rollouts.", field="kind")
         if spec.model:
             self.model(spec)
         if spec.reward and spec.reward.policy:
@@ -53,11 +54,11 @@ class Rollout(Kind[RolloutSpec, RolloutItem]):
                 raise InvalidRequest(str(error), field=error.field.replace("spec.", "spec.reward.", 1)) from error
 
     def model(self, spec: RolloutSpec) -> ModelRef:
-        """Return the rollout's own copy of the model, whose weights change under it."""
+        """Return a reference to the rollout's private copy of the model, because its weights change."""
         return replace(self._models.find(spec.inference()), copy=spec.rollout)
 
     def stages(self, spec: RolloutSpec) -> Sequence[Stage[RolloutItem]]:
-        """Generation, then each stage of the score job that looks at samples one by one."""
+        """Return the stages: generation, then each stage of the score job that processes samples individually."""
         rewards = self._score.stages(spec.reward) if spec.reward else ()
         pipeline = Pipeline(spec, [stage for stage in rewards if not stage.grouped])
         first = GenerateStage(pipeline, self.model, self._versions)
@@ -69,5 +70,5 @@ class Rollout(Kind[RolloutSpec, RolloutItem]):
         return {"model": spec.model}
 
     def batch_key(self, spec: RolloutSpec) -> str:
-        """Nothing else may be generated with its weights."""
+        """Return a key unique to the rollout: rows of other jobs must not be generated with its weights."""
         return str(self.model(spec)) if spec.model else spec.rollout

@@ -1,4 +1,4 @@
-"""The figures of a rollout, by the names that trainers log. Pure: from what Redis counted to numbers."""
+"""Metrics of a rollout, by the names that trainers log. Pure functions of the counters in Redis."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,16 +12,16 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What is counted of a rollout, and what was seen last."""
+    """Counters and recent measurements of a rollout, as read from Redis."""
 
     fields: Mapping[str, str]
     total: int
     ok: int
     failed: int
     recent: Sequence[str]
-    """How fresh the last batches were, newest first."""
+    """Freshness of the last batches, newest first."""
     times: Sequence[str]
-    """Seconds of the last bundles."""
+    """Seconds that the last bundles took."""
     sync: SyncStatus | None
     now: float
 
@@ -33,12 +33,12 @@ class Counts:
 
     @property
     def under_way(self) -> int:
-        """Samples in the making."""
+        """Number of samples that are being generated or rewarded."""
         return (self.total - self.ok - self.failed) * self.number("n")
 
 
 def statistics(counts: Counts) -> dict[str, Any]:
-    """As the queue, the rollouter and the synchroniser tell them."""
+    """Return the statistics of the API: of the queue, of generation and of the weight sync."""
     staleness = counts.fields.get("max_staleness", "")
     figures = metrics(counts)
     return {
@@ -94,7 +94,7 @@ def metrics(counts: Counts) -> Figures:
 
 
 def freshness(batches: Sequence[Mapping[str, Any]]) -> Figures:
-    """Of the last batches: ages are versions, latencies seconds between put and get."""
+    """Return the freshness of the last batches: ages in versions, latencies in seconds between put and get."""
     samples = sum(batch["samples"] for batch in batches)
     return {
         "freshness/avg_sample_age": sum(batch["age"] for batch in batches) / samples,
@@ -108,7 +108,7 @@ def freshness(batches: Sequence[Mapping[str, Any]]) -> Figures:
 
 
 def batch_figures(batch: Mapping[str, Any]) -> Figures:
-    """Of one batch; what is counted of it are sums over its samples."""
+    """Return the metrics of a single batch; its record holds sums over the samples."""
     return {
         "samples": batch["samples"],
         "mean_age": batch["age"] / batch["samples"],

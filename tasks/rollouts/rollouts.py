@@ -1,4 +1,5 @@
-"""Rollouts as others steer them: made, held, told of versions, looked at. The samples go through `queue.py`."""
+"""Control interface of rollouts: create, pause, announce new weights, read statistics. Samples go through
+`sample_queue.py`."""
 
 import json
 from collections.abc import Iterable
@@ -22,7 +23,7 @@ from tasks.rollouts.sample_queue import SCRIPTS, Batch, SampleQueue, Wish
 from tasks.rollouts.task import send_word
 from tasks.rollouts.versions import SyncStatus, Versions
 
-#: Outcomes of prompts that are kept; what was made of them is in the queue.
+#: Number of outcomes of prompts that are kept; the samples themselves are in the queue.
 KEPT_ITEMS = 1000
 
 
@@ -30,7 +31,7 @@ KEPT_ITEMS = 1000
 class Held:
     is_held: bool
     generating: int
-    """Chunks that are still generated: a pause holds when there are none."""
+    """Chunks that are still running: the pause is complete when the number is 0."""
 
     @property
     def holds(self) -> bool:
@@ -58,13 +59,14 @@ class Rollouts:
         token: str = "",
         slots: int | None = None,
     ) -> str:
-        """The id of a new rollout, or of the one that this key made before. Prompts are lines of JSON."""
+        """Create a rollout and return its id. Idempotent by `key`: a repeated key returns the first rollout's id.
+        Prompts are lines of JSON."""
         lines = iter(prompts)
         first = next(lines, None)
         if spec.generates and first is None:
-            raise InvalidRequest("prompts: there are none to generate from.", field="prompts")
+            raise InvalidRequest("prompts: are missing: a rollout with a `model` needs prompts.", field="prompts")
         if not spec.generates and first is not None:
-            raise InvalidRequest("prompts: there is no `model` to generate from them.", field="prompts")
+            raise InvalidRequest("prompts: need a `model` that generates from them.", field="prompts")
         head = JobHead(
             kind=Rollout.name,
             spec=spec.model_dump(mode="json", exclude_none=True, exclude={"rollout"}),
@@ -84,7 +86,7 @@ class Rollouts:
         return rollout
 
     def hold(self, rollout: str, wish: bool | None = None) -> Held:
-        """Stop generating (True), go on (False), or only look."""
+        """Pause generation (True), resume it (False), or only return its state (None)."""
         held, running, begun = self._hold(keys=[], args=[rollout, "" if wish is None else int(wish)])
         if wish is False:
             self._core.dispatcher.fill("device")
@@ -105,19 +107,20 @@ class Rollouts:
     # --- versions ---
 
     def new_weights(self, rollout: str, number: int) -> tuple[str, NewFile]:
-        """A file of ours for the weights of this version, to be written and announced, and its URI."""
+        """Create a file in the storage for the weights of this version, to be written and then announced. Returns its
+        URI and the file."""
         self._core.storage.require_reach(worker.host for worker in self._core.registry.workers())
         path = weights_path(rollout, number, uuid4().hex[:8])
         return self._core.storage.uri(path), self._core.storage.create(path)
 
     def announce(self, rollout: str, number: int, uri: str, sha256: str, owned: bool = False) -> SyncStatus:
-        """The trainer has this version: devices take it before they generate on. Raises Conflict when it is not new,
-        or there is nothing to take it."""
+        """Announce new weights: devices load them before they generate further tokens. Raises Conflict when the version
+        is not new, or the rollout does not generate."""
         if not self.generates(rollout):
             raise Conflict("The rollout generates nothing: name your version when you take samples.")
         devices = [worker.queues[0] for worker in self._core.registry.workers() if worker.pool == "device"]
         version = self.versions.announce(rollout, number, uri, sha256, devices, owned=owned)
-        if self._field(rollout, "simulated") == "1":  # there is nothing to load
+        if self._field(rollout, "simulated") == "1":  # a simulation has no weights to load
             for device in devices:
                 self.versions.confirm(rollout, device, version, 0.0)
         else:
@@ -137,15 +140,15 @@ class Rollouts:
             if path := self._core.storage.path_of(uri):
                 try:
                     self._core.storage.delete_file(path)
-                except StorageUnavailable:  # it goes with the rollout
+                except StorageUnavailable:  # the file is removed together with the rollout
                     return
 
     def delete_weights(self, uri: str) -> None:
-        """A file of ours that was never announced."""
+        """Delete a file of the storage that was created for weights and never announced."""
         if path := self._core.storage.path_of(uri):
             self._core.storage.delete_file(path)
 
-    # --- looking ---
+    # --- statistics ---
 
     def generates(self, rollout: str) -> bool:
         return self._field(rollout, "generates") == "1"
@@ -162,15 +165,15 @@ class Rollouts:
         pipeline.time()
         fields, job, recent, times, (seconds, micros) = pipeline.execute()
         if not fields or job[0] is None:
-            raise UnknownJob(f"There is no rollout {rollout!r}; it may have expired.")
+            raise UnknownJob(f"Unknown rollout {rollout!r}: it may have expired.")
         sync = self.versions.status(rollout) if fields.get("generates") == "1" else None
         total, ok, failed = (int(each) for each in job)
         return statistics(Counts(fields, total, ok, failed, recent, times, sync, seconds + micros / 1e6))
 
     def recent(self, rollout: str) -> list[Figures]:
-        """How fresh the last batches were, oldest first."""
-        told = cast(list[str], self._state.lrange(keys.rollout_recent(rollout), 0, -1))
-        return [batch_figures(json.loads(batch)) for batch in reversed(told)]
+        """Return the freshness of the last batches, oldest first."""
+        batches = cast(list[str], self._state.lrange(keys.rollout_recent(rollout), 0, -1))
+        return [batch_figures(json.loads(batch)) for batch in reversed(batches)]
 
     def _fill(self, begun: int) -> None:
         if begun:

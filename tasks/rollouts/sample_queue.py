@@ -1,6 +1,7 @@
-"""The sample queue of a rollout: put, get under a lease, acknowledge. Every change is one script, in `scripts/`.
+"""Sample queue of a rollout: put, get under a lease, acknowledge. Every change is atomic: a Lua script in `scripts/`.
 
-Samples of a rollout's own workers are put with their commit, by the hooks in `scripts/include/rollout_hooks.lua`.
+Samples that workers generate are put together with the commit of their chunk, by the hooks in
+`scripts/include/rollout_hooks.lua`.
 """
 
 import json
@@ -23,35 +24,36 @@ from tasks.jobs.state.outcome import attached
 log = logging.getLogger(__name__)
 
 SCRIPTS = Path(__file__).with_name("scripts")
-#: Bytes of samples that come with the step that hands them out; larger batches are read page by page.
+#: Maximum bytes of samples in the reply of `get.lua`; larger batches are read page by page.
 INLINE_BYTES = 1 << 20
-#: Samples of different prompts that are kept together until they are taken: a few, as they are read together too.
+#: Maximum samples of different prompts in a bundle: few, because a bundle is read as a whole.
 LOOSE_SAMPLES = 64
-#: Bundles whose bodies are read in one command.
+#: Number of bundles that a command reads together.
 PAGE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a consumer asks for."""
+    """Request of a consumer for a batch of samples."""
 
     samples: int = 1
     least: int | None = None
-    """Without so many there is no batch; all of them by default."""
+    """Minimum samples of a batch; with fewer in the queue, the batch is empty. By default equal to `samples`."""
     version: int | None = None
-    """The trainer's; by default the last one it told."""
+    """Current version of the trainer; by default the version that it reported last."""
     whole: bool = False
-    """Samples of one prompt come together; then there may be more than were asked for."""
+    """Whether samples of a prompt stay together; the batch may then have more samples than requested."""
     consumer: str = ""
-    """One with a name holds one batch at a time: asking again gives back what was not acknowledged."""
+    """Name of the consumer, which holds at most a single batch: a new request returns its unacknowledged batch to the
+    queue."""
     lease_s: float = 600.0
     acknowledge: str = ""
-    """The batch it has used."""
+    """Id of the batch that the consumer has used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Samples of one bundle, all or some."""
+    """Consecutive samples of a bundle, or the whole bundle."""
 
     number: int
     first: int
@@ -59,7 +61,7 @@ class Part:
     oldest: int
     newest: int
     of: int
-    """Samples of the whole bundle."""
+    """Number of samples of the whole bundle."""
     put_at: float
     body: str
 
@@ -67,14 +69,15 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Batch:
     id: str
-    """Empty: there were not enough samples."""
+    """Empty when the queue had too few samples."""
     acknowledged: int
-    """Samples of the batch that was to be; 0 when it was before, -1 when it had gone back to the queue."""
+    """Number of samples acknowledged by this request; 0 if the batch was acknowledged before, -1 if it had returned to
+    the queue."""
     dropped: int
-    """Samples that were too stale, since this consumer asked."""
+    """Samples that this request dropped as too stale."""
     queued: int
     begun: int
-    """Prompts that are generated now because of it."""
+    """Prompts that this request allowed to begin."""
     version: int
     parts: Sequence[Part] = ()
 
@@ -92,8 +95,8 @@ class SampleQueue:
         )
 
     def put(self, rollout: str, bundles: Sequence[Bundle], put_id: str) -> tuple[bool, int]:
-        """Put all bundles into the queue or none. Idempotent by put_id. Returns whether there was room, and the number
-        of samples that wait now. Raises Conflict when the rollout is over."""
+        """Put bundles into the queue, atomically. Idempotent by `put_id`. Returns whether the queue had room, and the
+        number of queued samples. Raises Conflict when the rollout has ended."""
         attachments = [self._values.shortened_attachment(rollout, attached(bundle, 0.0)) for bundle in bundles]
         samples = sum(bundle.samples for bundle in bundles)
         texts = (text for each in attachments for text in (each.about, each.body))
@@ -101,11 +104,12 @@ class SampleQueue:
         if done == -2:
             raise _unknown(rollout)
         if done < 0:
-            raise Conflict("The rollout is over: it takes no more samples.")
+            raise Conflict("The rollout has ended: it takes no more samples.")
         return bool(done), int(queued)
 
     def get(self, rollout: str, wish: Wish, waited_s: float = 0.0) -> Batch:
-        """A batch, if there is one now. What it acknowledges is acknowledged in any case."""
+        """Lease a batch, which is empty if the queue has too few samples. The acknowledgement takes effect in either
+        case."""
         least = wish.samples if wish.least is None else min(wish.least, wish.samples)
         reply = self._get(
             keys=[],
@@ -131,8 +135,8 @@ class SampleQueue:
         return Batch(str(batch), int(acknowledged), int(dropped), int(queued), int(begun), int(version), parts)
 
     def acknowledge(self, rollout: str, batch: str) -> tuple[int, int]:
-        """How many samples that were, 0 when it was done before, -1 when the batch had gone back to the queue; and how
-        many prompts are begun because of it."""
+        """Acknowledge a batch. Idempotent. Returns the number of its samples (0 if it was acknowledged before, -1 if it
+        had returned to the queue), and the number of prompts that begin because of it."""
         reply = self._settle(keys=[], args=[rollout, batch, 1])
         if not reply:
             raise _unknown(rollout)
@@ -141,14 +145,14 @@ class SampleQueue:
         return int(number), int(begun)
 
     def give_back(self, rollout: str, batch: str) -> int:
-        """How many samples wait again."""
+        """Return a batch to the queue. Returns the number of its samples."""
         reply = self._settle(keys=[], args=[rollout, batch, 0])
         if not reply:
             raise _unknown(rollout)
         return int(reply[0])
 
     def texts(self, rollout: str, batch: Batch) -> Iterator[str]:
-        """Each part as JSON, as a trainer reads it; those that did not come with the batch are read page by page."""
+        """Yield each part as JSON, in the format for trainers; bodies missing from the batch are read page by page."""
         missing = [part for part in batch.parts if not part.body]
         bodies: dict[int, str] = {}
         for part in batch.parts:
@@ -160,23 +164,23 @@ class SampleQueue:
             yield _text(part, body)
 
     def _delete(self, folder: str, stubs: Sequence[str]) -> None:
-        """Files of samples that are gone. One that cannot be deleted now goes with the rollout."""
+        """Delete the files of used or dropped samples. A file that cannot be deleted is removed with the rollout."""
         for stub in stubs:
             try:
                 self._values.delete(folder, stub)
             except StorageUnavailable as error:
-                log.warning("a file of used samples stays until its rollout is removed: %s", error)
+                log.warning("cannot delete a file of used samples; it is removed with its rollout: %s", error)
 
 
 def bundles_of(samples: Sequence[Any], version: int, about: Mapping[str, Any], is_group: bool) -> list[Bundle]:
-    """Samples from outside: one bundle if they are of one prompt, else as few as may be."""
+    """Pack samples from a client into bundles: a single bundle for a group, else as few bundles as possible."""
     size = len(samples) if is_group else LOOSE_SAMPLES
     pieces = [list(samples[at : at + size]) for at in range(0, len(samples), size)]
     return [Bundle(version, version, len(each), 0, {**about, "samples": each}, not is_group) for each in pieces]
 
 
 def _unknown(rollout: str) -> UnknownJob:
-    return UnknownJob(f"There is no rollout {rollout[:64]!r}; it may have expired.")
+    return UnknownJob(f"Unknown rollout {rollout[:64]!r}: it may have expired.")
 
 
 def _part(member: str, head: str, body: str) -> Part:

@@ -1,6 +1,7 @@
-"""A rollout without a model: it sleeps instead of generating and rewarding; versions, queue and faults are real.
+"""Simulation of a rollout: sleeps instead of generating and rewarding; versions, queue and faults are real.
 
-For tests and measurements. The seconds of each prompt are drawn by its index, so that they are the same in every run.
+For tests and measurements. Random times are drawn with the prompt's index as seed, so that every run has the same
+times.
 """
 
 import asyncio
@@ -19,18 +20,20 @@ from tasks.jobs.model import Result
 from tasks.jobs.stage import Context, Feed, Work
 from tasks.rollouts.versions import Version, Versions
 
-#: Seconds between two looks at whether there is a new version, or the work is still wanted.
+#: Seconds between two checks for a new version and for cancellation.
 LOOK_S = 0.01
 
 
 class Simulation(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    generate_s: float = Field(0.0, ge=0, le=3600, description="Seconds that one prompt takes.")
-    reward_s: float = Field(0.0, ge=0, le=3600, description="Seconds that its reward takes; 0: it has none.")
-    tail: float = Field(0.0, ge=0, le=3, description="How uneven rewards are: sigma of a log-normal of the same mean.")
-    at_once: int = Field(8, ge=1, le=500, description="Prompts that a device generates side by side.")
-    tokens: int = Field(4, ge=1, le=100_000, description="Tokens of a sample.")
+    generate_s: float = Field(0.0, ge=0, le=3600, description="Seconds that the generation of a prompt takes.")
+    reward_s: float = Field(0.0, ge=0, le=3600, description="Seconds that a prompt's reward takes; 0: no reward.")
+    tail: float = Field(
+        0.0, ge=0, le=3, description="Spread of the reward times: sigma of a log-normal with mean `reward_s`."
+    )
+    at_once: int = Field(8, ge=1, le=500, description="Maximum prompts that a device generates concurrently.")
+    tokens: int = Field(4, ge=1, le=100_000, description="Number of tokens of a sample.")
 
 
 def reward_seconds(spec: Simulation, index: int) -> float:
@@ -40,7 +43,7 @@ def reward_seconds(spec: Simulation, index: int) -> float:
 
 
 def generate(context: Context, feed: Feed[Any], first: Sequence[Work[Any]], versions: Versions) -> None:
-    """Stand for an engine: `first` are the prompts that were taken from the feed already."""
+    """Simulate an engine. `first`: prompts that were already taken from the feed."""
     rollout, spec = first[0].spec.rollout, first[0].spec.simulated
     running: list[tuple[float, int, Work[Any], Version]] = []
     order, version, looked_at = count(), Version(rollout), float("-inf")

@@ -1,7 +1,7 @@
-"""The stages of a rollout: generation on devices, then the reward stages of a score job, applied to groups of samples.
+"""Stages of a rollout: generation on devices, then the reward stages of a score job, applied to groups of samples.
 
-An item is one prompt with all its samples, so that a group is whole by construction, and what a group adds to a reward
-is known as soon as the item's last stage is over.
+An item is a prompt with its group of samples: a group is therefore always complete, and the rewards that depend on the
+group are computed as soon as the item's last stage ends.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ from tasks.scoring.reward import finish_groups
 from tasks.scoring.stages import REWARD
 
 GENERATE = "generate"
-#: A first estimate of the seconds one prompt takes.
+#: Initial estimate of the seconds that a prompt takes.
 COST_S = 1.0
-#: Seconds beyond its generation timeout after which a worker counts as hung: a model may have to be loaded first.
+#: Seconds beyond the generation timeout after which a worker counts as hung: the model may have to be loaded first.
 GRACE_S = 600.0
 
 
 class Pipeline:
-    """The order of a rollout's stages after generation, and the end of a group: its bundle for the sample queue."""
+    """Order of a rollout's stages after generation; builds the bundle of a finished group for the sample queue."""
 
     def __init__(self, spec: RolloutSpec, stages: Sequence[Stage[ScoreItem]]) -> None:
-        """`stages`: those that reward each sample by itself; none for a rollout without rewards."""
+        """`stages`: the stages that reward samples individually; empty for a rollout without rewards."""
         self.spec = spec
         self.stages = stages
         self._names = [stage.name for stage in stages]
@@ -46,7 +46,7 @@ class Pipeline:
         return next(iter(self._names), "")
 
     def advance(self, work: Work[RolloutItem], group: Group, after: str) -> Result:
-        """Send the group to the next stage that one of its samples needs; finish it if there is none."""
+        """Send the group to the next stage that any of its samples needs; finish it if no stage is left."""
         wanted = {row.get("next") for row in group["rows"] if not row.get("error")}
         following = next((name for name in self._names[self._names.index(after) + 1 :] if name in wanted), "")
         return self.send(work, group, following)
@@ -62,11 +62,11 @@ class Pipeline:
         return groups.finished(work.index, work.item, group, is_rewarded, spec.version)
 
     def samples(self, work: Work[RolloutItem], stage: str) -> list[tuple[int, Work[ScoreItem]]]:
-        """Return the samples that a stage has to look at, with their places in the group."""
+        """Return the samples that a stage must process, with their indices in the group."""
         return self._samples(groups.group_of(work), work, stage, self.first)
 
     def _with_group_rewards(self, work: Work[RolloutItem], group: Group) -> list[dict[str, Any]]:
-        """The rows with what the group adds. Those that failed stay failed."""
+        """Return the rows with the rewards that depend on the group. Failed rows stay failed."""
         group = {**group, "rows": [{**row, "next": REWARD} for row in group["rows"]]}
         works = [each for _, each in self._samples(group, work, REWARD, REWARD)]
         assert self.spec.reward is not None
@@ -75,7 +75,7 @@ class Pipeline:
     def _samples(
         self, group: Group, work: Work[RolloutItem], stage: str, first: str
     ) -> list[tuple[int, Work[ScoreItem]]]:
-        assert self.spec.reward is not None, "only a rollout with a reward has such stages"
+        assert self.spec.reward is not None, "only a rollout with a reward has reward stages"
         return groups.samples_of(group, work, stage, first, self.spec.reward)
 
 
@@ -83,7 +83,7 @@ class GenerateStage(StreamStage[RolloutItem]):
     """Generates the samples of prompts on a device that follows the rollout's weights."""
 
     def __init__(self, pipeline: Pipeline, find_model: Callable[[RolloutSpec], ModelRef], versions: Versions) -> None:
-        """`find_model` is called on the device only: other workers may lack the model."""
+        """`find_model` is called only on the device: other workers may lack the model."""
         spec = pipeline.spec
         limits = StageLimits(batch_items=1, cost_s=COST_S, timeout_s=2 * spec.generation_timeout + GRACE_S)
         super().__init__(GENERATE, "device", limits)
@@ -117,7 +117,7 @@ class GenerateStage(StreamStage[RolloutItem]):
 
 
 class SimulatedRewardStage(AskStage[RolloutItem]):
-    """Sleeps, and gives each sample a random reward, drawn by the prompt's index."""
+    """Sleeps, and gives each sample a random reward with the prompt's index as seed."""
 
     def __init__(self, pipeline: Pipeline, simulated: simulation.Simulation) -> None:
         super().__init__(REWARD, "api", StageLimits(batch_items=64, cost_s=simulated.reward_s, timeout_s=600.0))
@@ -135,7 +135,7 @@ class SimulatedRewardStage(AskStage[RolloutItem]):
 
 
 class _GroupStage(Stage[RolloutItem]):
-    """A stage of a score job, applied to all samples of a prompt at once."""
+    """Stage of a score job, applied to the whole group of a prompt's samples."""
 
     def __init__(self, pipeline: Pipeline, stage: Stage[ScoreItem]) -> None:
         super().__init__(stage.name, stage.pool, _limits_for_groups(stage.limits, pipeline.spec.sampling.n))
@@ -153,7 +153,7 @@ class _GroupStage(Stage[RolloutItem]):
         return self._pipeline.samples(work, self.name)
 
     def _joined(self, samples: Sequence[tuple[int, Work[ScoreItem]]], results: Sequence[Result]) -> Result:
-        """The rows of a group that this stage has changed, by place."""
+        """Join the results of the samples into the rows that this stage has changed, by index in the group."""
         rows: Any = {}
         for (place, work), result in zip(samples, results, strict=True):
             rows[str(place)] = groups.row_of(self._of_samples.advance(work, result))
@@ -166,7 +166,7 @@ class GroupBatchStage(_GroupStage, BatchStage[RolloutItem]):
         self._stage = stage
 
     def run(self, context: Context, batch: Sequence[Work[RolloutItem]]) -> Sequence[Result]:
-        """Run the stage on the samples of all groups together."""
+        """Run the stage on the samples of the groups in a single batch."""
         found = [self._samples(work) for work in batch]
         results = iter(self._stage.run(context, [each for samples in found for _, each in samples]))
         return [self._joined(samples, [next(results) for _ in samples]) for samples in found]
@@ -178,13 +178,13 @@ class GroupAskStage(_GroupStage, AskStage[RolloutItem]):
         self._stage = stage
 
     async def ask(self, ask: Ask, work: Work[RolloutItem]) -> Result:
-        """Ask about all samples at once. If a failure may pass, the group is retried as a whole; without tries left,
-        the samples that failed have no reward."""
+        """Call the API for the samples concurrently. After a retryable failure the whole group is retried; when no
+        tries are left, the failed samples have no reward."""
         samples = self._samples(work)
         results = await asyncio.gather(*(self._ask_one(ask, each) for _, each in samples))
         joined = self._joined(samples, results)
-        passing = next((result for result in results if result.error and result.error.retryable), None)
-        return replace(passing, if_not_retried=joined) if passing else joined
+        transient = next((result for result in results if result.error and result.error.retryable), None)
+        return replace(transient, if_not_retried=joined) if transient else joined
 
     async def _ask_one(self, ask: Ask, work: Work[ScoreItem]) -> Result:
         try:
@@ -194,7 +194,7 @@ class GroupAskStage(_GroupStage, AskStage[RolloutItem]):
 
 
 def for_groups(pipeline: Pipeline, stage: Stage[ScoreItem]) -> Stage[RolloutItem]:
-    """Wrap a stage of a score job, so that its items are groups of samples."""
+    """Wrap a stage of a score job, so that it processes groups of samples as items."""
     match stage:
         case BatchStage():
             return GroupBatchStage(pipeline, stage)
@@ -217,7 +217,7 @@ def _rows(result: Result) -> Mapping[str, Any]:
 
 
 class _Prompts:
-    """The prompts of a feed as rows that an engine is asked, each with the randomness of its index."""
+    """Adapter of a feed: presents prompts as rows of an inference job, each with a seed derived from its index."""
 
     def __init__(self, feed: Feed[RolloutItem], first: Sequence[Work[RolloutItem]]) -> None:
         self._feed, self._first = feed, list(first)

@@ -1,4 +1,4 @@
-"""A word to a device that may be idle: there is a new version. One that generates has seen it already."""
+"""Task that notifies an idle device worker of new weights. A device that generates polls for new weights itself."""
 
 from celery import shared_task
 
@@ -16,18 +16,18 @@ def follow(self: AssayTask, /, rollout: str) -> None:
     runtime = self.runtime
     versions = Versions(runtime.state)
     model, engine = versions.status(rollout).model, runtime.find(ENGINE)
-    if model is None or engine is None:  # the rollout is over
+    if model is None or engine is None:  # the rollout has ended
         return
     try:
         WeightFollower(versions, rollout, runtime.worker, engine, model).renew()
-    except AssayError as error:  # told where it is waited for: in the versions' status
+    except AssayError as error:  # the sync's status reports the failure to its readers
         log.warning("%s", error)
 
 
 def send_word(app: AssayCelery, rollout: str, queues: list[str]) -> None:
-    """To the queues of these devices. A message that is lost costs time only: a device looks before it generates."""
+    """Notify the devices of new weights. A lost message only costs time: a device checks before it generates."""
     for queue in queues:
         try:
             app.publish(TASK, queue, "interactive", rollout=rollout)
         except BrokerUnavailable as error:
-            log.warning("%s does not hear of a new version before it has work: %s", queue, error)
+            log.warning("cannot notify %s of a new version; it loads it with its next work: %s", queue, error)

@@ -1,7 +1,8 @@
-"""Which weights the devices of a rollout are to hold, and how far they are: `scripts/versions.lua`, in the state Redis.
+"""Weight sync of a rollout: the target version of its devices and their progress, stored in the state Redis.
 
-A trainer announces a version; every device takes it and confirms, or says why it cannot. If nobody could, it is taken
-back. Loading weights is not here: see `following.py`.
+A trainer announces a version; every device loads and confirms it, or reports the cause of its failure. If no device
+can load it, it is rolled back. The rules are in `scripts/include/syncs.lua`. Not covered: loading weights, which is in
+`weight_sync.py`.
 """
 
 import json
@@ -27,15 +28,15 @@ DeviceState = Literal["following", "awaited", "left"]
 @dataclass(frozen=True, slots=True)
 class SyncConfig:
     max_sync_retries: int = 3
-    """Tries of a device in all."""
+    """Maximum tries of a device, including the first try."""
     sync_timeout: float = 10.0
-    """Seconds one may take. A device that is not heard of for all its tries has left."""
+    """Timeout of a try in seconds. A device without a report for the duration of its tries has left."""
     sync_retry_delay: float = 0.1
-    """Seconds between two."""
+    """Seconds between two tries."""
 
     def __post_init__(self) -> None:
         if self.max_sync_retries < 1:
-            raise InvalidRequest("must be 1 at least", "max_sync_retries")
+            raise InvalidRequest("must be at least 1", "max_sync_retries")
         if self.sync_timeout <= 0:
             raise InvalidRequest("must be above 0", "sync_timeout")
         if self.sync_retry_delay < 0:
@@ -50,19 +51,19 @@ class Version:
     rollout: str
     number: int = 0
     serial: int = 0
-    """Of the announcement: a version that was taken back may be announced again with other weights. 0: none, the model
-    is as it is in its folder."""
+    """Serial number of the announcement: a version that was rolled back may be announced again with other weights. 0:
+    no announcement, the model has its original weights."""
     uri: str = ""
     sha256: str = ""
 
     @property
     def name(self) -> str:
-        """What an engine calls these weights; empty for those the model came with."""
+        """Name of the weights in an engine; empty for the model's original weights."""
         return f"{self.rollout}:{self.number}:{self.serial}" if self.serial else ""
 
 
 def number_of(name: str) -> int:
-    """The version of weights by the name an engine has for them; 0 for those that a model came with."""
+    """Parse the version number from an engine's name of the weights; 0 for a model's original weights."""
     parts = name.split(":")
     return int(parts[1]) if len(parts) == 3 else 0
 
@@ -71,11 +72,11 @@ def number_of(name: str) -> int:
 class DeviceStatus:
     state: DeviceState
     number: int
-    """The version it confirmed last."""
+    """Version that the device confirmed last."""
     latency_s: float
-    """What that took it."""
+    """Seconds from its start on that version to the confirmation."""
     reason: str
-    """Why it left."""
+    """Error because of which the device left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +84,11 @@ class SyncStatus:
     version: Version
     state: SyncState
     reason: str
-    """Why the last version was taken back."""
+    """Error because of which the last version was rolled back."""
     failed_number: int | None
-    """Which one was taken back last."""
+    """Number of the version that was rolled back last."""
     sync_s: float
-    """From the last announcement to the last device's word."""
+    """Seconds from the last announcement to the last device's report."""
     syncs: int
     rollbacks: int
     config: SyncConfig
@@ -101,7 +102,7 @@ class Versions:
         self._scripts = {name: state.register_script(lua.load(_SCRIPTS / f"{name}.lua")) for name in _NAMES}
 
     def open(self, rollout: str, model: ModelRef | None, config: SyncConfig = _DEFAULTS, number: int = 0) -> None:
-        """A new rollout: this model as it is counts as this version. Safe to repeat."""
+        """Store a new rollout: the model's original weights count as version `number`. Idempotent."""
         self._run("open_sync", rollout, json.dumps(asdict(model)) if model else "", *_seconds(config), number)
 
     def announce(
@@ -114,8 +115,9 @@ class Versions:
         config: SyncConfig | None = None,
         owned: bool = False,
     ) -> Version:
-        """New weights for these devices. `owned`: the files are ours, and go when no version needs them any more.
-        Saying the same again changes nothing. Raises Conflict when this version, or a later one, was announced."""
+        """Announce new weights to the devices. `owned`: the files belong to the server, which deletes them when no
+        version needs them. Idempotent. Raises Conflict if this version with other weights, or a later version, was
+        announced before."""
         config = config or self.status(rollout).config
         said, found, entries = self._run(
             "announce_weights", rollout, number, uri, sha256, "1" if owned else "", *_seconds(config), *devices
@@ -126,24 +128,24 @@ class Versions:
         return status.version
 
     def current(self, rollout: str) -> Version:
-        """What devices are to hold now."""
+        """Return the target version of the devices."""
         return self.status(rollout).version
 
     def serial(self, rollout: str) -> int:
-        """Of what devices are to hold, as far as it is known without asking whether a sync has failed: cheap."""
+        """Return the serial of the target version by a cheap read, which does not check whether a sync has failed."""
         target = self._state.hget(keys.rollout_versions(rollout), "target")
         return int(json.loads(str(target))["serial"]) if target else 0
 
     def hear(self, rollout: str, device: str, version: Version) -> bool:
-        """The device is at it. Whether this version is still wanted."""
+        """Report that the device is loading the version. Returns whether it is still the target."""
         return self._report(rollout, device, version, "loading")
 
     def confirm(self, rollout: str, device: str, version: Version, latency_s: float) -> bool:
-        """The device holds it. Whether this version is still wanted."""
+        """Report that the device holds the version. Returns whether it is still the target."""
         return self._report(rollout, device, version, "holds", f"{latency_s:.6f}")
 
     def fail(self, rollout: str, device: str, version: Version, reason: str) -> bool:
-        """The device cannot hold it, and leaves. Whether this version was still wanted."""
+        """Report that the device cannot load the version, and leaves. Returns whether it was still the target."""
         return self._report(rollout, device, version, "failed", reason[:500])
 
     def status(self, rollout: str) -> SyncStatus:
@@ -151,11 +153,11 @@ class Versions:
         return _status(rollout, found, entries)
 
     def left(self, rollout: str) -> set[str]:
-        """Devices that get no work of it."""
+        """Return the devices that have left and get no work of the rollout."""
         return {str(name) for name in self._state.smembers(keys.rollout_left(rollout))}
 
     def sweep(self, rollout: str) -> list[str]:
-        """URIs of our own files that no version names any more. Each is given once."""
+        """Return the URIs of the server's own files that no version names any longer. Returns each URI only once."""
         return [str(uri) for uri in self._scripts["sweep_weights"](args=[rollout])]
 
     def forget(self, rollout: str) -> None:

@@ -1,8 +1,9 @@
-"""A device that follows the versions of a rollout: reads new weights while it generates, takes them between two tokens,
-says so, or says why it cannot.
+"""Weight follower of a device: reads a rollout's new weights while it generates, swaps them in between two tokens, and
+confirms the version or reports its failure.
 
-Redis is the truth (`versions.py`): a device that generates looks there many times a second, and whoever begins to looks
-first. One that idles is told by a message (`task.py`), which may be lost: then it follows when it is given work.
+Redis holds the target version (`versions.py`): a device polls it many times a second while it generates, and once
+before it begins. An idle device is notified by a message (`task.py`), which may be lost: then the device loads the
+weights with its next work.
 """
 
 import logging
@@ -18,14 +19,14 @@ from tasks.rollouts.versions import SyncConfig, Version, Versions
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks at whether there is a new version.
+#: Seconds between two checks for a new version.
 LOOK_S = 0.01
-#: Seconds between two words to the others while answers end with the old weights.
+#: Seconds between two reports that the device is loading, while answers are completed with the old weights.
 HEAR_S = 1.0
 
 
 class WeightFollower:
-    """Implements tasks.inference.engine.Renewal for one rollout on one device."""
+    """Source of new weights for a rollout on a device; implements `tasks.inference.engine.Renewal`."""
 
     def __init__(
         self,
@@ -48,8 +49,8 @@ class WeightFollower:
         self._looked_at = self._heard_at = float("-inf")
 
     def is_due(self) -> bool:
-        """Whether there is a newer version and its files are read, or cannot be. Once it is, it stays so until it is
-        taken: while answers end with the old weights no others may begin."""
+        """Return whether a newer version is ready: its files were read, or cannot be read. It then stays true until
+        `renew`: while answers are completed with the old weights, no further answers may begin."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_S:
             return self._is_due
@@ -65,12 +66,12 @@ class WeightFollower:
                 self._heard_at = now
                 self._versions.hear(self._rollout, self._device, self._reading.version)
             self._is_due = not self._reading.is_under_way
-        except RedisError as error:  # what is known goes on to hold
-            log.debug("cannot tell whether there are new weights: %s", error)
+        except RedisError as error:  # the last known state stays valid
+            log.debug("cannot check for new weights: %s", error)
         return self._is_due
 
     def renew(self) -> None:
-        """Hold the version that the rollout is at. Raises CannotFollow when all tries have failed."""
+        """Load the rollout's target version and confirm it. Raises CannotFollow when every try has failed."""
         while True:
             status = retry_redis(lambda: self._versions.status(self._rollout))
             version = status.version
@@ -95,16 +96,16 @@ class WeightFollower:
         name = self._engine.version(self._model)
         if version.serial:
             return name == version.name
-        if name.startswith(f"{self._rollout}:"):  # all others were taken back
+        if name.startswith(f"{self._rollout}:"):  # every announced version was rolled back
             self._engine.drop(self._model)
-            if self._serial is not None:  # a run that goes on holds what was dropped
+            if self._serial is not None:  # the current run still uses the dropped weights
                 self._serial = None
-                raise CannotFollow(f"{self._device} goes back to the model as it was: its version was taken back.")
+                raise CannotFollow(f"{self._device} reloads the original model: its version was rolled back.")
             self._engine.version(self._model)
         return True
 
     def _take(self, version: Version, config: SyncConfig) -> bool:
-        """Whether this device follows now; not when the version is no longer wanted."""
+        """Load a version, with retries. Returns whether the device holds it; False if it is no longer the target."""
         began = self._reading.began if self._reading else time.monotonic()
         reason = ""
         for attempt in range(config.max_sync_retries):
@@ -130,7 +131,7 @@ class WeightFollower:
         return False
 
     def _read(self, version: Version, timeout_s: float) -> Weights:
-        """What was read while the model generated, or read now. A reading that hangs is left alone."""
+        """Return the weights read in the background, or read them now. A read that times out is abandoned."""
         reading, self._reading = self._reading, None
         if reading is None or reading.version.serial != version.serial:
             reading = _Reading(self._engine, version)
@@ -144,7 +145,7 @@ class WeightFollower:
 
 
 class _Reading:
-    """Weights on their way into memory, in a thread of their own."""
+    """Background read of weights into memory, in a thread of its own."""
 
     def __init__(self, engine: Engine, version: Version) -> None:
         self.version = version
@@ -157,7 +158,7 @@ class _Reading:
     def _run(self) -> None:
         try:
             self._found = self._engine.read(self.version.uri, self.version.sha256)
-        except Exception as error:  # noqa: BLE001  # raised again where it is waited for
+        except Exception as error:  # noqa: BLE001  # raised again by `wait`
             self._found = error
 
     @property

@@ -1,5 +1,5 @@
-"""Job kind `score`: models and policies on devices, rules on CPU workers, a judge on API workers, then what each group
-adds. Every job has the stages that its spec needs."""
+"""Job kind `score`: models and policies on devices, rules on CPU workers, a judge on API workers, then the rewards of
+groups. A job has only the stages that its spec needs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ class Score(Kind[ScoreSpec, ScoreItem]):
         served: Served = lambda: None,
         episode_s: float = 1800.0,
     ) -> None:
-        """`served`: the policy that is served now, if that is known; `episode_s`: seconds that an episode may take."""
+        """`served`: returns the policy that is served now, if known; `episode_s`: timeout of an episode in seconds."""
         self._judge = judge
         self._tokenizers = tokenizers
         self._models = models
@@ -52,7 +52,7 @@ class Score(Kind[ScoreSpec, ScoreItem]):
         )
 
     def check(self, spec: ScoreSpec) -> None:
-        """Raise InvalidRequest if a model, the judge or the tokenizer is missing; scorers were looked up already."""
+        """Raise InvalidRequest if a model, the judge or the tokenizer is missing; scorers were already looked up."""
         for at, choice in enumerate(spec.scorers):
             if choice in spec.model_scorers:
                 self._models.local(str(choice.options["model"]), f"spec.scorers[{at}].options.model")
@@ -77,7 +77,7 @@ class Score(Kind[ScoreSpec, ScoreItem]):
         return stages
 
     def _judge_stage(self, spec: ScoreSpec, judge: RewardJudge) -> Stage[ScoreItem]:
-        """The stage of the kind `judge`, with its cache. Its verdict is joined with the item's base score."""
+        """Return the stage of the kind `judge`, with its cache. Its verdict is joined with the item's base score."""
 
         def join(work: Work[ScoreItem], result: Result) -> Result:
             parts, reward = join_judge(spec, work.carry, result)
@@ -93,5 +93,5 @@ class Score(Kind[ScoreSpec, ScoreItem]):
         return self._judge.labels(spec.judge) if spec.judge else {}
 
     def batch_key(self, spec: ScoreSpec) -> str:
-        """Episodes of all jobs share the servers."""
+        """Return a common key for jobs with a policy: their episodes share the servers."""
         return policy.name if spec.policy else super().batch_key(spec)

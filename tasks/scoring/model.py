@@ -129,7 +129,7 @@ class ScoreSpec(BaseModel):
 
     scorers: tuple[ScorerChoice, ...] = Field((), max_length=50)
     combine: Literal["mean", "sum"] = Field("mean", description="Combination of the weighted scores: mean or sum.")
-    judge: RewardJudge | None = Field(None, description="Judge whose score is added to the base score.")
+    judge: RewardJudge | None = Field(None, description="Judge; its score is added to the base score.")
     penalties: tuple[PenaltyChoice, ...] = Field(
         (), max_length=20, description="Penalties that are subtracted from the reward."
     )

@@ -1,7 +1,7 @@
-"""Scorer `policy`: a response is an instruction, and what counts is how often a robot policy succeeds under it.
+"""Scorer `policy`: uses a response as the instruction of a robot policy; the score is the policy's success rate.
 
-Every trial of an item is an episode on a device that has a policy server; here is which episode that is, and what its
-trials make of an item. How episodes are run is `workers/policies`.
+Every trial of an item is an episode on a device that has a policy server. This module builds the spec of each episode,
+and joins the trials of an item. Not covered: the execution of episodes, which is in `workers/policies`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,33 +36,37 @@ MOST_IN_FLIGHT = 10_000
 
 
 class PolicyOptions(Options):
-    """The share of episodes in which a robot policy succeeds with the response as its instruction.
+    """Share of episodes in which a robot policy succeeds with the response as its instruction.
 
     Each trial is an episode of its own, with the next initial state. An episode that could not run is not an
-    unsuccessful one: the score is over those that ran, and an item without any has failed.
+    unsuccessful episode: the score is the mean over the episodes that ran, and an item fails if no episode ran.
     """
 
-    environment: Environment = Field(Reach(), description="Where it acts: `reach`, `gymnasium` or `libero`.")
-    trials: Repeats = Field(1, description="Episodes for each item.")
-    task_id: Index = Field(0, description="Which task of the environment, where the item does not say.")
-    seed: Seed = Field(7, description="Of all chance in the environment, where the item does not say.")
-    init_state: Index = Field(0, description="Initial state of the first trial, where the item does not say.")
-    replan_steps: ReplanSteps | None = Field(
-        None, description="Steps done of each plan; by default what the environment is used to."
+    environment: Environment = Field(
+        Reach(), description="Environment of the episodes: `reach`, `gymnasium` or `libero`."
     )
-    max_steps: int | None = Field(None, ge=1, le=100_000, description="Steps of an episode, if not the task's own.")
+    trials: Repeats = Field(1, description="Number of episodes per item.")
+    task_id: Index = Field(0, description="Task of the environment, for items without a task of their own.")
+    seed: Seed = Field(7, description="Random seed of the environment, for items without a seed.")
+    init_state: Index = Field(0, description="Initial state of the first trial, for items without an initial state.")
+    replan_steps: ReplanSteps | None = Field(
+        None, description="Steps executed of each plan before the next inference; default: the environment's."
+    )
+    max_steps: int | None = Field(
+        None, ge=1, le=100_000, description="Maximum steps of an episode; default: the task's maximum."
+    )
     in_flight: int = Field(
         0,
         ge=0,
         le=MOST_IN_FLIGHT,
-        description="Episodes of the job at a time at most; 0: as many as keep the servers busy.",
+        description="Maximum concurrent episodes of the job; 0: as many as keep the servers busy.",
     )
-    video: bool = Field(False, description="Whether episodes are filmed; then they are not cached.")
+    video: bool = Field(False, description="Whether episodes are recorded on video; then they are not cached.")
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyScorer:
-    """The scorer, as the registry has it beside rules and measures."""
+    """Entry of the scorer in the registry, beside rule scorers and model scorers."""
 
     name: str = "policy"
     options: type[PolicyOptions] = PolicyOptions
@@ -80,7 +84,8 @@ policy = PolicyScorer()
 
 
 def episode_of(options: PolicyOptions, response: Chat, task: EpisodeTask | None, trial: int = 0) -> EpisodeSpec:
-    """Where the response says nothing, the item's own instruction stands, and after that the environment's."""
+    """Build the spec of a trial's episode. For an empty response the instruction is the item's own, or else the
+    environment's."""
     task = task or EpisodeTask()
     environment = options.environment
     if isinstance(environment, Libero) and task.suite:
@@ -98,14 +103,14 @@ def episode_of(options: PolicyOptions, response: Chat, task: EpisodeTask | None,
 
 
 def key_of(spec: EpisodeSpec, served: Mapping[str, str] | None) -> dict[str, Any] | None:
-    """All that determines an episode, with the policy that runs it; None where that is not known."""
+    """Return the cache key of an episode: its spec and its policy. None for an unknown policy, and for videos."""
     if served is None or spec.video:
         return None
     return {"policy": dict(served), "episode": spec.model_dump(mode="json")}
 
 
 def play(episodes: Episodes, feed: Feed[Any], spec_of: Callable[[Work[Any]], EpisodeSpec]) -> None:
-    """Episodes of the feed until there are no more, each item's in its turn."""
+    """Run the episodes of the feed until it is empty, in the order of its items."""
     given = 0
     works: dict[int, tuple[Work[Any], EpisodeSpec]] = {}
 
@@ -122,7 +127,7 @@ def play(episodes: Episodes, feed: Feed[Any], spec_of: Callable[[Work[Any]], Epi
         work, spec = works.pop(number)
         try:
             feed.done(work, outcome(work, spec, result))
-        except StorageUnavailable as error:  # of a video; the others have nothing to do with it
+        except StorageUnavailable as error:  # the video cannot be stored: only this episode fails
             feed.done(work, outcome(work, spec, error))
 
     def outcome(work: Work[Any], spec: EpisodeSpec, result: Episode | AssayError) -> Result:
@@ -138,17 +143,17 @@ def play(episodes: Episodes, feed: Feed[Any], spec_of: Callable[[Work[Any]], Epi
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """What the episodes of one item come to."""
+    """Joined result of an item's episodes."""
 
     parts: dict[str, float]
     value: dict[str, Any]
     cached: bool
     failure: ItemError | None = None
-    """No episode ran."""
+    """Error of the item if no episode ran."""
 
 
 def gather(part: str, carried: Sequence[Mapping[str, Any]]) -> Trials:
-    """Of the outcomes of its trials, in order. `part` is what the scorer is called among the item's parts."""
+    """Join the outcomes of an item's trials, in order. `part`: name of the scorer among the item's parts."""
     ran = [each for each in carried if each.get("status") == "ok"]
     errors = [dict(each["error"]) | {"trial": trial} for trial, each in enumerate(carried) if each.get("error")]
     value: dict[str, Any] = {"episodes": [each["value"] for each in ran], "failed": errors}

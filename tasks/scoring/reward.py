@@ -1,9 +1,9 @@
-"""From a base score, a judge's score and penalties to one reward, and what a group adds to it.
+"""Reward computation: combines a base score, a judge's score, penalties and the statistics of a group.
 
     reward = base + judge * reward_coefficient - sum(scale * penalty)
 
-Every part is in the result by name, and the reward is computed from the parts alone, so that each stage adds what it
-knows. How a judge is asked is not covered here.
+Every part is in the result by name, and the reward is computed from the parts alone; each stage adds its parts. Not
+covered: the judging itself.
 """
 
 import math
@@ -25,7 +25,7 @@ Parts = dict[str, float]
 
 
 def reward_of(spec: ScoreSpec, parts: Mapping[str, float]) -> float:
-    """Of the parts there are: what was not judged, or not yet, adds nothing."""
+    """Compute the reward from the existing parts; a missing judge's score adds nothing."""
     judged = spec.judge.reward_coefficient * parts.get("judge", 0.0) if spec.judge else 0.0
     taken_off = math.fsum(choice.scale * parts.get(choice.name, 0.0) for choice in spec.penalties)
     return parts.get("base", 0.0) + judged - taken_off
@@ -39,7 +39,7 @@ def begin(
     tokenizers: Tokenizers,
     measured: Mapping[str, float] | None = None,
 ) -> Result:
-    """What is known of an item by itself: its base score, its length, and the penalties that need no group."""
+    """Compute the parts of an item that need no group: its base score, its length and its own penalties."""
     parts: Parts = {}
     if spec.scorers:
         scored = score_item(spec, prepared, item, isolation, measured)
@@ -66,12 +66,13 @@ def begin(
 
 
 def is_judged(spec: ScoreSpec, parts: Mapping[str, float]) -> bool:
-    """A response whose base score is 0 is not worth a call, unless the job says so; one without a base score is."""
+    """Return whether the judge is asked. A response with base score 0 is not worth a call, unless the job sets
+    `judge_zero_scores`; a response without a base score is judged."""
     return spec.judge is not None and (spec.judge.judge_zero_scores or parts.get("base") != 0)
 
 
 def join_judge(spec: ScoreSpec, carry: Mapping[str, Any] | None, result: Result) -> tuple[Parts, float]:
-    """The parts with the judge's among them, and the reward so far. A judge that failed adds none."""
+    """Return the parts including the judge's, and the reward so far. A failed judge adds no parts."""
     parts: Parts = dict((carry or {}).get("parts") or {})
     if result.error is None and result.score is not None:
         parts |= {"judge": result.score} | {f"judge.{name}": part for name, part in (result.parts or {}).items()}
@@ -79,7 +80,7 @@ def join_judge(spec: ScoreSpec, carry: Mapping[str, Any] | None, result: Result)
 
 
 def finish_groups(spec: ScoreSpec, batch: Sequence[Work[ScoreItem]]) -> list[Result]:
-    """The rewards of whole groups. Items that failed stay failed, and count neither in the median nor in the mean."""
+    """Compute the rewards of whole groups. Failed items stay failed, and count neither in the median nor the mean."""
     groups: dict[str, list[Work[ScoreItem]]] = {}
     for work in batch:
         group = f"alone {work.index}" if work.item.group_id is None else f"group {work.item.group_id}"
@@ -121,7 +122,8 @@ def _finish_group(spec: ScoreSpec, members: Sequence[Work[ScoreItem]]) -> dict[i
 
 
 def _group_penalties(choices: Sequence[PenaltyChoice], lengths: Sequence[int], length: float | None) -> Parts:
-    """What this length costs among those of the group's valid items; nothing where it is not known."""
+    """Return the penalties of a length relative to the lengths of the group's valid items; empty for an unknown
+    length."""
     parts: Parts = {}
     for choice in choices:
         if isinstance(choice.penalty, GroupPenalty) and length is not None:
@@ -132,7 +134,7 @@ def _group_penalties(choices: Sequence[PenaltyChoice], lengths: Sequence[int], l
 
 
 def _carried(carry: Mapping[str, Any] | None) -> Result:
-    """The result of the stages before."""
+    """Rebuild the result carried from the previous stages."""
     if carry is None:
         return Result(error=ItemError("internal_error", "No result of its first stage came with this item."))
     error = carry["error"]

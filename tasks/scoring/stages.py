@@ -1,6 +1,6 @@
-"""The stages of a score job: episodes and models on devices, rules on CPU workers, and what each group adds.
+"""Stages of a score job: episodes and model scorers on devices, rules on CPU workers, then the rewards of groups.
 
-The judge stage is `tasks.judging.stage.JudgeStage`. `kind.py` says which of them a spec needs.
+The judge stage is `tasks.judging.stage.JudgeStage`. `kind.py` selects the stages that a spec needs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,28 +27,28 @@ from tasks.scoring.scorer import Scorer
 
 EPISODE, MEASURE, SCORE, REWARD = "episode", "measure", "score", "reward"
 
-#: Name and version of the policy that is served now; None while several are, or it is unknown.
+#: Returns name and version of the policy that is served now; None while servers differ, or the version is unknown.
 Served = Callable[[], Mapping[str, str] | None]
 
-#: Items of a batch. Isolated scorers may take seconds each, and their batch has a deadline.
+#: Maximum items of a batch. Isolated scorers may take seconds per item, and their batch has a deadline.
 BATCH, ISOLATED_BATCH = 200, 20
-#: Seconds a scorer may take for one item before its worker counts as hung; none of ours comes near.
+#: Timeout of a scorer per item, in seconds, after which its worker counts as hung; built-in scorers stay far below it.
 MOST_S = 10.0
-#: Seconds that an item takes beside its scorers: penalties, or its share of a group.
+#: Seconds that an item takes besides its scorers: penalties, or its share of a group.
 COST_S = 0.0001
-#: Items of a batch that models are asked about, of a chunk at least, and the seconds that it may take.
+#: For model scorers: maximum items of a batch, minimum items of a chunk, and the timeout of a batch in seconds.
 MEASURE_BATCH, MEASURE_LEAST, MEASURE_S = 256, 32, 600.0
-#: Episodes that a worker takes at a time: few, so that towards the end none waits behind others while another server is
-#: idle. And how many episodes' time one may take before its worker counts as hung: it may have to wait for another, and
-#: for its server.
+#: Number of episodes that a worker takes together: few, so that at the end of a job no episode queues behind earlier
+#: episodes of its worker while a different server is idle. And the timeout of an episode, in multiples of `episode_s`:
+#: the episode may have to wait for an earlier episode, and for its server.
 EPISODE_BATCH, EPISODE_PATIENCE = 2, 4
 
 
 class EpisodeStage(StreamStage[ScoreItem]):
-    """Robot episodes, one per trial of an item. A result is cached under the policy that really ran it."""
+    """Runs robot episodes: an episode per trial of an item. A result is cached under the policy that really ran it."""
 
     def __init__(self, spec: ScoreSpec, served: Served, episode_s: float) -> None:
-        """`episode_s`: seconds that one episode may take."""
+        """`episode_s`: timeout of an episode, in seconds."""
         limits = StageLimits(
             batch_items=EPISODE_BATCH,
             cost_s=policy.cost_s,
@@ -74,7 +74,7 @@ class EpisodeStage(StreamStage[ScoreItem]):
 
 
 class MeasureStage(BatchStage[ScoreItem]):
-    """Scorers that ask models on a device: reward models, similarity, likelihood."""
+    """Runs the model scorers on a device: reward models, similarity, likelihood."""
 
     def __init__(self, spec: ScoreSpec, models: Models) -> None:
         limits = StageLimits(
@@ -88,7 +88,7 @@ class MeasureStage(BatchStage[ScoreItem]):
         self._models = models
 
     def key(self, work: Work[ScoreItem]) -> Key | None:
-        """None if a model cannot be identified from here."""
+        """Return the cache key; None if this host cannot identify a model."""
         asked = []
         for choice in self._spec.model_scorers:
             found, model = registry.find(choice.name), identity(self._models.local(str(choice.options["model"])))
@@ -114,7 +114,7 @@ class MeasureStage(BatchStage[ScoreItem]):
 
 
 class RuleStage(BatchStage[ScoreItem]):
-    """Scorers that compute on a CPU, item by item; what is known of an item by itself."""
+    """Runs the rule scorers on a CPU, item by item, and computes the parts of a reward that need no group."""
 
     def __init__(self, spec: ScoreSpec, tokenizers: Tokenizers) -> None:
         super().__init__(SCORE, "cpu", rule_limits(spec))
@@ -122,7 +122,8 @@ class RuleStage(BatchStage[ScoreItem]):
         self._tokenizers = tokenizers
 
     def key(self, work: Work[ScoreItem]) -> Key | None:
-        """None for cheap rules: hashing, claiming and storing cost 0.3 ms an item, a rule 0.1, `math_equal` 2 to 3."""
+        """Return the cache key; None for cheap rules: hashing, claiming and storing cost 0.3 ms per item, a rule
+        0.1 ms, `math_equal` 2 to 3 ms."""
         if self._key_of_job is None:
             return None
         return {**self._key_of_job, "item": work.item.model_dump(mode="json", exclude={"id", "group_id"})}
@@ -152,19 +153,20 @@ class RuleStage(BatchStage[ScoreItem]):
 
 
 class TrialsStage(BatchStage[ScoreItem]):
-    """Makes one outcome of an item's episodes, and scores it together with the rules."""
+    """Joins the episodes of an item to a single outcome, and scores it together with the rules."""
 
     def __init__(self, spec: ScoreSpec, tokenizers: Tokenizers) -> None:
         super().__init__(SCORE, "cpu", rule_limits(spec), grouped=spec.trials > 1)
         self._tokenizers = tokenizers
 
     def run(self, context: Context, batch: Sequence[Work[ScoreItem]]) -> Sequence[Result]:
-        """The items of one job follow each other with all their trials; each job has its own spec."""
+        """Score the items of a batch. The items of a job are consecutive, each with its trials; every job has its own
+        spec."""
         results: list[Result] = []
         while len(results) < len(batch):
             first = batch[len(results)]
             spec: ScoreSpec = first.spec
-            assert spec.policy is not None, "jobs of one batch key have one each"
+            assert spec.policy is not None, "every job with this batch key has a policy"
             trials = batch[len(results) : len(results) + spec.trials]
             if context.is_cancelled():
                 results += [STOPPED] * len(trials)
@@ -175,13 +177,13 @@ class TrialsStage(BatchStage[ScoreItem]):
             else:
                 scored = _score(spec, _prepared(spec.model_dump_json()), first, found.parts, self._tokenizers)
                 result = replace(scored, value=found.value, cached=found.cached)
-            # The others are counted like the first, and never shown.
+            # The outcomes of the remaining trials are counted like the first, and never shown.
             results += [result, *[replace(result, value=None, parts=None)] * (len(trials) - 1)]
         return results
 
 
 class RewardStage(BatchStage[ScoreItem]):
-    """What a group adds to its items: the penalties against the group's median, and the group's statistics."""
+    """Adds the rewards that depend on the group: penalties against the group's median, and the group's statistics."""
 
     def __init__(self, spec: ScoreSpec) -> None:
         super().__init__(REWARD, "cpu", StageLimits(batch_items=BATCH, cost_s=COST_S), grouped=True)
@@ -192,7 +194,8 @@ class RewardStage(BatchStage[ScoreItem]):
 
 
 def rule_limits(spec: ScoreSpec) -> StageLimits:
-    """Isolated scorers are ended one by one long before the batch times out; its limit is for hangs nobody foresaw."""
+    """Return the limits of a rule stage. Each isolated scorer is killed at its own time limit, long before the batch
+    times out; the batch timeout covers only unforeseen hangs."""
     isolated_s = _isolated_s(spec)
     size = ISOLATED_BATCH if isolated_s else BATCH
     rules = [found for choice in spec.scorers if isinstance(found := registry.find(choice.name), Scorer)]
@@ -204,7 +207,8 @@ def rule_limits(spec: ScoreSpec) -> StageLimits:
 
 
 def _isolated_s(spec: ScoreSpec) -> float:
-    """Seconds that the isolated scorers may take for one item, restarts included; 0 when there are none."""
+    """Return the maximum seconds that the isolated scorers take per item, restarts included; 0 without isolated
+    scorers."""
     choices = [(registry.find(choice.name), choice.options) for choice in spec.scorers]
     limits: list[float] = [
         found.options.model_validate(options).timeout_s
@@ -232,5 +236,5 @@ def _score(
 
 @lru_cache(maxsize=64)
 def _prepared(spec: str) -> tuple[PreparedScorer, ...]:
-    """Compiled patterns and checked schemas, kept from one batch of a job to the next."""
+    """Return prepared scorers, with compiled patterns and checked schemas, cached between the batches of a job."""
     return prepare_scorers(ScoreSpec.model_validate_json(spec))

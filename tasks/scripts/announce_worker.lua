@@ -1,16 +1,16 @@
--- Announce a live worker: write or renew its record, which is also the lock on the worker's name.
+-- Heartbeat of a worker: write or renew its record, which is also the lock on the worker's name.
 --
 -- ARGV
 --   1   name of the worker
 --   2   incarnation
 --   3   launcher
---   4   lifetime of the record in ms
+--   4   TTL of the record in ms
 --   5.. fields and values of the record
 -- Returns: nothing when the worker is announced; else host and pid of the live worker that holds the name.
 -- Invariants:
---   * Only one live incarnation has a name. A launcher may replace its own worker at once, since it starts a new one
---     only after the old one has ended.
---   * A record never outlives its heartbeat.
+--   * Only one live incarnation has a name. A launcher may replace its own worker at once, since it starts a new worker
+--     only after the old worker has ended.
+--   * A record expires when the heartbeats stop.
 -- @include clock
 local name, incarnation, launcher = ARGV[1], ARGV[2], ARGV[3]
 local record = keys.worker(name)

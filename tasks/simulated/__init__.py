@@ -1,1 +1,2 @@
-"""Job kind `simulated`: an engine with a set cost, failure rate, crash rate and result size. For tests, benchmarks."""
+"""Job kind `simulated`: an engine with configurable cost, failure rate, crash rate and result size. For tests and
+benchmarks."""

@@ -1,4 +1,4 @@
-"""Job kind `simulated`: an engine that sleeps instead of computing. Everything else, crashes included, is real."""
+"""Job kind `simulated`: an engine that sleeps instead of computing; everything else, including crashes, is real."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ class Simulated(Kind[SimulatedSpec, SimulatedItem]):
     item_model = SimulatedItem
 
     def __init__(self, journal: Path | None = None, slowdown: float = 1.0) -> None:
-        """`journal`: a file that gets one line for every item computed, so that tests can count."""
+        """`journal`: a file to which a line is appended per computed item, so that tests can count computations."""
         self._engine = Engine(journal, slowdown)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The simulated engine and its stages: one item after the other, items side by side, or whole groups."""
+"""Simulated engine and its stages: sequential items, concurrent items, or whole groups."""
 
 import hashlib
 import heapq
@@ -18,19 +18,19 @@ from tasks.jobs.stage import BatchStage, Context, Feed, Key, Stage, StreamStage,
 from tasks.jobs.state.cache import canonical
 from tasks.simulated.model import SimulatedItem, SimulatedSpec, SimulatedStage
 
-#: Seconds between two looks at whether the work is still wanted.
+#: Seconds between two checks for cancellation.
 LOOK_S = 0.1
 
 
 class Engine:
-    """Stands for a model: sleeps for the time an item costs, and fails, crashes or hangs as the item says."""
+    """Simulates a model: sleeps for the cost of an item, and fails, crashes or hangs as the item specifies."""
 
     def __init__(self, journal: Path | None, slowdown: float) -> None:
         self.slowdown = slowdown
         self._journal = journal
 
     def compute(self, context: Context, work: Work[SimulatedItem], cost_s: float | None = None) -> Result:
-        """`cost_s` replaces the item's own cost."""
+        """Compute an item. `cost_s` overrides the item's own cost."""
         item, spec = work.item, cast(SimulatedSpec, work.spec)
         cost_s = next(each for each in (cost_s, item.cost_s, spec.cost_s) if each is not None)
         chance = random.Random(f"{spec.seed}:{canonical(item.x)}:{work.index}")
@@ -50,7 +50,7 @@ class Engine:
         return Result(score=score(item), value={"x": item.x, "pad": "x" * spec.result_bytes})
 
     def sleep(self, seconds: float, context: Context) -> bool:
-        """Sleep, but not past the end of the job; return False if the job ended."""
+        """Sleep, but stop at the end of the job; return False if the job ended."""
         end = time.monotonic() + seconds * self.slowdown
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, LOOK_S))
@@ -63,7 +63,7 @@ class _SimulatedStage(Stage[SimulatedItem]):
     def __init__(
         self, engine: Engine, spec: SimulatedSpec, asked: SimulatedStage, limits: StageLimits, then: str
     ) -> None:
-        """`then`: the next stage."""
+        """`then`: name of the next stage."""
         super().__init__(asked.name, asked.pool, limits, grouped=asked.grouped)
         self._engine = engine
         self._spec = spec
@@ -75,12 +75,12 @@ class _SimulatedStage(Stage[SimulatedItem]):
             return None
         return {"x": work.item.x, "seed": spec.seed, "result_bytes": spec.result_bytes}
 
-    def advance(self, work: Work[SimulatedItem], result: Result) -> Result:  # noqa: ARG002  # the item does not matter
+    def advance(self, work: Work[SimulatedItem], result: Result) -> Result:  # noqa: ARG002  # independent of the item
         return replace(result, next=self._then)
 
 
 class SleepStage(_SimulatedStage, BatchStage[SimulatedItem]):
-    """One item after the other."""
+    """Runs the items of a batch sequentially."""
 
     def run(self, context: Context, batch: Sequence[Work[SimulatedItem]]) -> Sequence[Result]:
         if not self._engine.sleep(self._spec.batch_cost_s, context):
@@ -89,7 +89,7 @@ class SleepStage(_SimulatedStage, BatchStage[SimulatedItem]):
 
 
 class GroupStage(_SimulatedStage, BatchStage[SimulatedItem]):
-    """Whole groups, or all trials of items."""
+    """Finishes whole groups, or the trials of items."""
 
     def run(self, context: Context, batch: Sequence[Work[SimulatedItem]]) -> Sequence[Result]:
         if not self._engine.sleep(self._spec.batch_cost_s, context):
@@ -98,7 +98,7 @@ class GroupStage(_SimulatedStage, BatchStage[SimulatedItem]):
 
 
 class RunningStage(_SimulatedStage, StreamStage[SimulatedItem]):
-    """Items side by side: each takes its own time, however many run beside it."""
+    """Runs items concurrently: each takes its own time, independent of the number of running items."""
 
     def stream(self, context: Context, feed: Feed[SimulatedItem]) -> None:
         running: list[tuple[float, int, Work[SimulatedItem]]] = []
@@ -118,18 +118,18 @@ class RunningStage(_SimulatedStage, StreamStage[SimulatedItem]):
 
 
 def score(item: SimulatedItem) -> float:
-    """A number in [0, 1) that depends on `x` alone."""
+    """Return a number in [0, 1) that depends only on `x`."""
     return int.from_bytes(hashlib.sha256(canonical(item.x).encode()).digest()[:6]) / 2**48
 
 
 def _hang(how: str) -> None:
     while how == "sleep":
         time.sleep(1)
-    re.match(r"(a+)+$", "a" * 64 + "b")  # holds the interpreter for longer than anybody waits
+    re.match(r"(a+)+$", "a" * 64 + "b")  # holds the interpreter lock practically forever
 
 
 def _finish_groups(batch: Sequence[Work[SimulatedItem]]) -> list[Result]:
-    """Each item's score beside its group's mean; items that failed earlier stay failed and do not count."""
+    """Add the group's mean to each item's score; items that failed earlier stay failed and do not count."""
     groups: dict[str, list[float]] = {}
     for work in batch:
         carried = work.carry or {}
@@ -155,7 +155,7 @@ def _finish_groups(batch: Sequence[Work[SimulatedItem]]) -> list[Result]:
 
 
 def _finish_trials(batch: Sequence[Work[SimulatedItem]], trials: int) -> list[Result]:
-    """The mean of an item's trials that ran; an item none of whose trials ran has failed."""
+    """Return the mean over the trials of an item that ran; if no trial ran, the item fails."""
     items: dict[int, list[dict[str, Any]]] = {}
     for work in batch:
         items.setdefault(work.index // trials, []).append(work.carry or {})

@@ -121,7 +121,7 @@ def test_ctrl_c_stops_every_process_and_a_second_run_does_the_rest(
     wait_until(lambda: lines(out) >= 20, "some rows")
     assert running.stop(signal.SIGINT) == 130
     assert running.survivors() == []
-    assert "the same command with --resume_from_existing does the rest" in running.output
+    assert "the same command with --resume_from_existing runs the remaining rows" in running.output
     assert "Traceback" not in running.output
     before = out.read_bytes()
     assert 20 <= before.count(b"\n") < 200
@@ -149,7 +149,7 @@ def test_a_worker_that_is_killed_changes_no_row(start: Callable[..., Program], t
     assert running.wait(2 * PATIENCE_S) == 1
     assert read(out) == undisturbed(contexts(200))
     log = (tmp_path / "data" / "run.log").read_text()
-    assert "this worker starts anew" in log
+    assert "this worker restarts" in log
     assert "did not end in time" not in log, "not even a worker that had just restarted"
 
 

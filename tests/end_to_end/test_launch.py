@@ -215,7 +215,7 @@ def test_a_busy_worker_whose_launcher_is_gone_ends_and_its_slot_is_taken_over(
     (old,) = wait_for_ready(registry, "device", 1)
     (child,) = psutil.Process(old.pid).children()
     child.suspend()  # it stays busy for ever
-    app.publish("assay.probe", "gpu.node1.0", "normal", token="stuck")
+    app.publish("assay.probe", "gpu.node1.0", "normal", probe_id="stuck")
     wait_until(lambda: [w.active for w in ready(registry, "device")] == [1], "the worker has taken the task")
     first.descendants()
     first.stop(signal.SIGKILL)
@@ -258,8 +258,8 @@ def test_queued_work_starts_a_second_worker_and_idleness_ends_it(
     (first,) = wait_for_ready(registry, "cpu", 1)
     (child,) = psutil.Process(first.pid).children()
     child.suspend()  # it does not finish the first message, so the second waits
-    for token in ("runs", "waits"):
-        app.publish("assay.probe", "cpu", "normal", token=token)
+    for probe_id in ("runs", "waits"):
+        app.publish("assay.probe", "cpu", "normal", probe_id=probe_id)
     try:
         launcher.wait_for("work waits for cpu: starting worker 1")
         launcher.wait_for("cpu.node1.1@node1 ready")
@@ -272,8 +272,8 @@ def test_queued_work_starts_a_second_worker_and_idleness_ends_it(
 
 
 def test_interactive_work_goes_first(run: Run, redis_url: str, app: AssayCelery, state: Redis) -> None:
-    for token, priority in (("slow-lane", "bulk"), ("middle", "normal"), ("fast-lane", "interactive")):
-        app.publish("assay.probe", "cpu", priority, token="order-" + token)  # type: ignore[arg-type]
+    for name, priority in (("slow-lane", "bulk"), ("middle", "normal"), ("fast-lane", "interactive")):
+        app.publish("assay.probe", "cpu", priority, probe_id="order-" + name)  # type: ignore[arg-type]
     seen: list[str] = []
     with state.monitor() as monitor:
         run(

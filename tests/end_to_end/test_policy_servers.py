@@ -137,7 +137,7 @@ def test_servers_that_are_given_are_watched_and_none_is_started(run: Run) -> Non
         )  # fmt: skip
         launcher.wait_for(rf"policy server {server.url} answers")
         launcher.wait_for(rf"policy server ws://127.0.0.1:{absent} does not answer")
-        assert "none is started here" in launcher.output
+        assert "no server is started here" in launcher.output
         assert launcher.descendants() == []
         server.kill()
         launcher.wait_for(rf"policy server {server.url} does not answer")

@@ -131,7 +131,10 @@ def test_a_chunk_of_a_killed_worker_is_found_again_in_the_same_trace(
         api.fault = lambda _: None
         os.kill(worker.pid, signal.SIGKILL)
         assert stand.system.finish(job).ok == 1
-        wait_until(lambda: calls(collector.of(TRACE)), "the collector has the spans")
+        wait_until(
+            lambda: {"client", "consumer", "server"} <= {span.kind for span in collector.of(TRACE)},
+            "the collector has the spans of the web process, of the chunk and of its call",
+        )
         (chunk,) = [span for span in collector.of(TRACE) if span.kind == "consumer"]
         (request,) = [span for span in collector.of(TRACE) if span.kind == "server"]
         assert chunk.parent == request.id

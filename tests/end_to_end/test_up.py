@@ -124,7 +124,7 @@ def check_example(api: str) -> None:
             part.splitlines() for part in ended.stdout.strip().split("\n\n")
         ]
         assert first == f"{api}: 2 of 2 policy servers connected, 0 busy"
-        assert (single, parallel, remote.split(" in ")[0]) == ("single:", "parallel:", "remote: /health says ok")
+        assert (single, parallel, remote.split(" in ")[0]) == ("single:", "parallel:", "remote: /health responds ok")
         assert [line.split(":")[0].split()[1:] for line in lines[:4]] == [
             [rate, "task", str(task)] for task, rate in enumerate(["100%", "100%", "100%", "0%"])
         ]

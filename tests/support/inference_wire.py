@@ -77,7 +77,7 @@ class _InferenceHandler(_Handler):
                     raise ValueError(f"Line {number}: `query`: is missing: give the row `query` or `messages`.")
                 items.append(item | ({"embed": True} if spec.get("task") == "embed" else {}))
         if not items:
-            raise ValueError("There are no items: send one JSON object a line.")
+            raise ValueError("There are no items: send one JSON object per line.")
         limits = [spec.get("limit"), (spec.get("max_samples_per_worker") or 0) * len(self.server.lists["devices"])]
         return self.query, list(settled(islice(items, min((limit for limit in limits if limit), default=None))))
 

@@ -17,7 +17,7 @@ ALLOWED = {
 }
 
 
-#: Packages of job kinds, and what only kinds use. The job core knows none of them.
+#: Packages of job kinds, and packages that only kinds use. The job core imports neither.
 OF_KINDS = {
     "deployment_benchmarks",
     "episodes",
@@ -46,17 +46,17 @@ def imported(path: Path) -> set[str]:
     return {module.split(".")[0] for module in imported_modules(path)}
 
 
-def imported_rooms(path: Path) -> set[str]:
+def imported_packages(path: Path) -> set[str]:
     return imported(path) & (ALLOWED.keys() | {"client", "bench", "tests"})
 
 
 @pytest.mark.parametrize("room", ALLOWED)
-def test_a_room_imports_only_what_lies_below_it(room: str) -> None:
+def test_a_package_imports_only_packages_below_it(room: str) -> None:
     for path in (ROOT / room).rglob("*.py"):
-        assert imported_rooms(path) <= ALLOWED[room], path
+        assert imported_packages(path) <= ALLOWED[room], path
 
 
-def test_the_job_core_imports_no_kind_and_nothing_that_only_kinds_use() -> None:
+def test_the_job_core_imports_no_kind_and_no_package_that_only_kinds_use() -> None:
     core = [*(ROOT / "tasks/jobs").rglob("*.py"), *(ROOT / "tasks/providers").rglob("*.py"), ROOT / "tasks/runtime.py"]
     assert len(core) > 20
     for path in core:
@@ -64,9 +64,9 @@ def test_the_job_core_imports_no_kind_and_nothing_that_only_kinds_use() -> None:
         assert not [each for each in parts if each[0] == "tasks" and len(each) > 1 and each[1] in OF_KINDS], path
 
 
-def test_the_client_and_the_server_do_not_know_each_other() -> None:
+def test_the_client_and_the_server_do_not_import_each_other() -> None:
     for path in (ROOT / "client").rglob("*.py"):
-        assert not imported_rooms(path), path
+        assert not imported_packages(path), path
     for path in (path for room in ALLOWED for path in (ROOT / room).rglob("*.py")):
         assert "assay" not in imported(path), path
 
@@ -77,7 +77,7 @@ def in_new_python(code: str) -> str:
     ).stdout.strip()
 
 
-def test_the_web_process_brings_in_neither_workers_nor_torch() -> None:
+def test_the_web_process_imports_neither_workers_nor_torch() -> None:
     loaded = in_new_python("import sys, web.wsgi; print(*sys.modules)").split()
     assert "web.wsgi" in loaded
     assert not [name for name in loaded if name.split(".")[0] in ("workers", "torch", "transformers", "tokenizers")]

@@ -1,9 +1,9 @@
-"""A judge for machines without a key: an OpenAI-compatible API that grades by a stated rule and misbehaves on demand.
+"""Development API: an OpenAI-compatible judge for machines without an API key, with a fixed rule and faults on demand.
 
-`make up` uses it when no API is configured, tests and benchmarks use it always. What it says means nothing, and every
-reply says so. docs/development_api.md has the rule, the knobs and the counts.
+`make up` uses it when no API is configured; tests and benchmarks always use it. Its verdicts mean nothing, and every
+reply says this. docs/development_api.md describes the rule, the knobs and the counts.
 """
 
-#: In every rationale and every reply's headers.
+#: Text of every rationale and of a header of every reply.
 NOTICE = "Assay's development API wrote this by a fixed rule: it means nothing."
 FINGERPRINT = "assay-development"

@@ -1,7 +1,7 @@
 """`python -m workers.development_api [--port N] [--latency-ms 50-500] [--share-429 0.1] ...`: serves until SIGTERM.
 
 Every knob is an option; docs/development_api.md explains them.
-`--check` asks a running one whether it answers, for containers.
+`--check` checks whether a running server answers, for containers.
 """
 
 import argparse
@@ -47,8 +47,8 @@ def main() -> int:
 def _parser(port: int) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m workers.development_api", description=NOTICE)
     parser.add_argument("--host", default="127.0.0.1", help="a loopback address")
-    parser.add_argument("--port", type=int, default=port, help="0: any free one, which is logged")
-    parser.add_argument("--check", action="store_true", help="ask a running one whether it answers")
+    parser.add_argument("--port", type=int, default=port, help="0: any free port, which is logged")
+    parser.add_argument("--check", action="store_true", help="check whether a running server answers")
     for field in fields(Knobs):
         parser.add_argument(f"--{field.name.replace('_', '-')}", dest=field.name, metavar=str(field.default) or "KEY")
     return parser

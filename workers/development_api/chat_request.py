@@ -1,4 +1,4 @@
-"""A call's body, checked as far as this API cares and in OpenAI's words where it is wrong."""
+"""Parser of a call's body: validates the fields that this API uses, with OpenAI's error messages."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ MAX_TOP_LOGPROBS = 20
 
 
 class Invalid(ValueError):
-    """The request is wrong."""
+    """The request is invalid."""
 
     def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
@@ -28,12 +28,12 @@ class Asked:
     question: Question
     prompt_tokens: int
     checksum: int
-    """Of the whole body without its seed."""
+    """Checksum of the whole body without its seed."""
     temperature: float = 1.0
     seed: int | None = None
     n: int = 1
     max_tokens: int = 0
-    """0: any number."""
+    """0: no limit."""
     stop: tuple[str, ...] = ()
     schema: Mapping[str, Any] | None = None
     wants_object: bool = False
@@ -54,7 +54,7 @@ def read_json(body: bytes) -> dict[str, Any]:
 
 
 def read_body(document: dict[str, Any], body: bytes, knobs: Knobs) -> Asked:
-    """Raises Invalid, also for what the knobs say is not supported."""
+    """Parse a body. Raises Invalid, also for features that the knobs declare unsupported."""
     messages = document.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
         raise Invalid("Missing required parameter: 'messages'.", "messages", "missing_required_parameter")
@@ -69,7 +69,7 @@ def read_body(document: dict[str, Any], body: bytes, knobs: Knobs) -> Asked:
     stop, options, seed = document.get("stop") or (), document.get("stream_options"), document.get("seed")
     if not isinstance(stop, str | list | tuple):
         raise Invalid("Invalid type for 'stop': expected a string or an array of strings.", "stop", "invalid_type")
-    # The seed is left out: it is mixed in by itself, so that two bodies with the same seed do not move in step.
+    # The seed is left out and mixed in separately, so that two bodies with the same seed draw different numbers.
     whole = json.dumps({**document, "seed": None}) if seed is not None else body
     return Asked(
         model=str(document.get("model", "")),
@@ -92,7 +92,7 @@ def read_body(document: dict[str, Any], body: bytes, knobs: Knobs) -> Asked:
 
 
 def _form(form: Any, knobs: Knobs) -> tuple[Mapping[str, Any] | None, bool]:
-    """The schema of a `response_format`, and whether it asks for a JSON object without one."""
+    """Return the schema of a `response_format`, and whether it requests a JSON object without a schema."""
     kind = form.get("type") if isinstance(form, dict) else None
     if kind not in ("text", "json_object", "json_schema"):
         raise Invalid(

@@ -1,4 +1,4 @@
-"""A running development API, as tests and benchmarks hold it: its URL, its knobs, its counts."""
+"""Control of a running development API, for tests and benchmarks: its URL, its knobs, its counts."""
 
 import json
 import os
@@ -19,7 +19,7 @@ READY = re.compile(r"development API on (http://\S+:\d+)/v1")
 
 
 def command(**knobs: object) -> list[str]:
-    """Arguments for the interpreter that start one on a free port."""
+    """Return the interpreter's arguments that start a development API on a free port."""
     options = [f"--{name.replace('_', '-')}={value}" for name, value in knobs.items()]
     return ["-m", "workers.development_api", "--port=0", *options]
 
@@ -28,7 +28,7 @@ class Handle:
     def __init__(self, root: str) -> None:
         self._root = root
         self.url = f"{root}/v1"
-        """What a client takes as `base_url`."""
+        """The `base_url` for clients."""
 
     def counts(self, *windows_s: float, times: int = 0) -> dict[str, Any]:
         query = urlencode([*(("window_s", window_s) for window_s in windows_s), ("times", times)])
@@ -40,7 +40,7 @@ class Handle:
         return calls
 
     def peak(self, window_s: float) -> int:
-        """The most calls accepted in any window of this length."""
+        """Return the maximum number of calls accepted in any window of this length."""
         accepted: int = self.counts(window_s)["peaks"][0]["accepted"]
         return accepted
 
@@ -51,12 +51,12 @@ class Handle:
         return self._ask("GET", "/knobs")
 
     def set(self, **knobs: object) -> dict[str, Any]:
-        """Turn these knobs; the others stay. Raises ValueError with the API's sentence."""
+        """Set the given knobs; the others keep their values. Raises ValueError with the API's message."""
         return self._ask("PUT", "/knobs", knobs)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Calls that come meanwhile are accepted, and answered afterwards."""
+        """Hold the replies during the block: new calls are accepted, and answered afterwards."""
         self.set(hold=True)
         try:
             yield
@@ -76,7 +76,7 @@ class Handle:
 
 @contextmanager
 def running(**knobs: object) -> Iterator[Handle]:
-    """One of your own, for as long as the block lasts."""
+    """Run a development API for the block."""
     with NamedTemporaryFile() as log:
         process = subprocess.Popen(
             [sys.executable, *command(**knobs)],

@@ -1,4 +1,4 @@
-"""What was asked of the development API, counted exactly and in bounded memory."""
+"""Counters of the calls of the development API, exact and in bounded memory."""
 
 import time
 from collections import Counter, deque
@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any
 
-#: Calls whose time is remembered, for the peaks; older ones are forgotten.
+#: Maximum call times that are kept for the peaks; older times are dropped.
 MAX_TIMES = 1_000_000
-#: Different bodies and model names that are told apart.
+#: Maximum different bodies and model names that are distinguished.
 MAX_BODIES = 1_000_000
 MAX_MODELS = 1_000
 
 
 class Call:
-    """One call, from its arrival until what became of it is known."""
+    """Counting of one call, from its arrival until its result is known."""
 
     def __init__(self, counts: "Counts", arrived_s: float) -> None:
         self._counts = counts
@@ -41,7 +41,7 @@ class Call:
         self._counts.completion_tokens += completion_tokens
 
     def settle(self, status: str) -> None:
-        """The first of several counts: a reply may be cut off after it was counted."""
+        """Count the result. Only the first result counts: a reply may be cut off after it was counted."""
         if self._is_open:
             self._is_open = False
             self._counts.in_flight -= 1
@@ -49,7 +49,7 @@ class Call:
 
 
 class Counts:
-    """Counts since the last reset. Calls from before it go on counting in the object they began in."""
+    """Counts since the last reset. Calls from before the reset continue to count in their original object."""
 
     def __init__(self) -> None:
         self.started_s = time.monotonic()
@@ -75,7 +75,7 @@ class Counts:
         return Call(self, now_s)
 
     def as_json(self, windows_s: Iterable[float] = (), times: int = 0) -> dict[str, Any]:
-        """`times`: how many of the last arrivals to list, in seconds since the counting began."""
+        """Return the counts as JSON. `times`: number of latest arrivals to list, in seconds since the start."""
         document: dict[str, Any] = {
             "calls": self.calls,
             "accepted": self.accepted_calls,
@@ -100,7 +100,7 @@ class Counts:
 
 
 def peak(times: Iterable[float], window_s: float) -> int:
-    """The most of these ascending times that lie in any half-open window of this length."""
+    """Return the maximum number of the ascending times within any half-open window of this length."""
     most, window = 0, deque[float]()
     for time_s in times:
         window.append(time_s)

@@ -1,9 +1,10 @@
-"""The rule by which the development API judges, and the odds from which its words are drawn.
+"""Grading rule of the development API, and the probabilities from which its verdict words are sampled.
 
-A text's grade lies between 0 and 1. Where the prompt has a reference it is 1 if the text holds it, else 0; without one
-it is a checksum of the text. A score is that far up the scale; the good word is said from one half on; of two texts the
-better graded one wins, whichever stands first, and texts alike are a tie. At temperature 0 the likeliest word is said,
-else one is drawn by the odds, which are also what log-probabilities show.
+A text's grade lies between 0 and 1. If the prompt has a reference, the grade is 1 if the text contains the reference,
+else 0; without a reference it is a checksum of the text. A score is the grade's position on the scale; the good word is
+chosen for grades of one half or more; of two texts the text with the higher grade wins, in either order, and equal
+grades are a tie. At temperature 0 the most probable word is chosen, else a word is sampled by the probabilities, which
+log-probabilities also show.
 """
 
 import math
@@ -15,11 +16,11 @@ from zlib import crc32
 
 from workers.development_api.prompt_parser import Question
 
-#: Steps of the scale within which most of the odds lie.
+#: Standard deviation, in steps of the scale, of the probabilities of a score.
 SPREAD = 0.7
-#: Odds of the word that the rule gives, where there are only words.
+#: Probability of the word that the rule gives, for verdicts in words.
 SURE = 0.9
-#: Steps of a scale at most, and how many of them have odds.
+#: Maximum steps of a scale, and maximum steps with a probability.
 MAX_STEPS = 1000
 MAX_ODDS = 21
 
@@ -27,20 +28,20 @@ _GOOD = {"pass", "passed", "correct", "yes", "true", "good", "accept", "acceptab
 _BAD = {"fail", "failed", "incorrect", "no", "false", "bad", "reject", "unacceptable", "0"}
 _FIRST = {"a", "first", "1", "response_a", "response a", "assistant_a", "assistant a", "left", "one"}
 _SECOND = {"b", "second", "2", "response_b", "response b", "assistant_b", "assistant b", "right", "two"}
-#: Names of a field that stand for the whole judgement rather than for one criterion.
+#: Names of a field that stand for the whole judgement rather than for a single criterion.
 _WHOLE = {"score", "rating", "grade", "overall", "total", "verdict", "winner", "preference", "value", "result"}
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word of a reply, with the odds it was taken by."""
+    """One word of a reply, with the probabilities from which it was sampled."""
 
     text: str
     odds: Mapping[str, float]
 
 
 class Judge:
-    """One judgement: the same for equal questions, unless it is drawn."""
+    """One judgement: deterministic for equal questions, unless it is sampled."""
 
     def __init__(self, question: Question, temperature: float, chance: random.Random, biased: bool = False) -> None:
         self._question = question
@@ -51,7 +52,7 @@ class Judge:
         self._biased = biased
 
     def grade(self, name: str = "") -> float:
-        """Of the (first) text; of one criterion of it if `name` is one."""
+        """Return the grade of the (first) text; if `name` is a criterion, its grade by this criterion."""
         return _grade(self._question.responses[0], self._question.reference, "" if name.lower() in _WHOLE else name)
 
     def because(self) -> str:
@@ -69,25 +70,26 @@ class Judge:
         return self.step([_plain(low + index * step) for index in range(int((high - low) / step + 1e-6) + 1)], name)
 
     def step(self, words: Sequence[str], name: str = "") -> Word:
-        """One of these steps from worst to best, each being as likely as the others; next to it the odds fall off."""
+        """Choose a step, from worst to best. Every step is equally likely over many texts; the probabilities decrease
+        with the distance from the text's step."""
         place = self.grade(name) * len(words) - 0.5
         nearest = min(len(words) - 1, max(0, round(place)))
         first = max(0, nearest - MAX_ODDS // 2)
         near = enumerate(words[first : first + MAX_ODDS], first)
-        return self._say({word: math.exp(-((index - place) ** 2) / (2 * SPREAD**2)) for index, word in near})
+        return self._choose({word: math.exp(-((index - place) ** 2) / (2 * SPREAD**2)) for index, word in near})
 
     def either(self, good: str, bad: str, name: str = "") -> Word:
         likelihood = SURE if self.grade(name) >= 0.5 else 1 - SURE
-        return self._say({good: likelihood, bad: 1 - likelihood})
+        return self._choose({good: likelihood, bad: 1 - likelihood})
 
     def winner(self, first: str, second: str, tie: str = "") -> Word:
         one, other = (_grade(text, self._question.reference, "") for text in self._question.responses[:2])
         best = first if self._biased or one > other else second if other > one else tie or first
         words = [word for word in (first, second, tie) if word]
-        return self._say({word: SURE if word == best else (1 - SURE) / (len(words) - 1) for word in words})
+        return self._choose({word: SURE if word == best else (1 - SURE) / (len(words) - 1) for word in words})
 
     def one_of(self, words: Sequence[str], name: str = "") -> Word:
-        """A word of a list: by what the words mean if they are known, else by their order, the last being the best."""
+        """Choose a word of a list: by the meaning of the words if known, else by their order, the best word last."""
         known = {word.lower(): word for word in words}
         first, second = _member(known, _FIRST), _member(known, _SECOND)
         if self.is_comparison and first and second:
@@ -97,7 +99,7 @@ class Judge:
             return self.either(good, bad, name)
         return self.step(words, name)
 
-    def _say(self, odds: Mapping[str, float]) -> Word:
+    def _choose(self, odds: Mapping[str, float]) -> Word:
         total = sum(odds.values())
         odds = {word: weight / total for word, weight in sorted(odds.items(), key=lambda pair: -pair[1])}
         if self._temperature <= 0:

@@ -1,6 +1,6 @@
-"""The knobs: how slow, how limited and how broken the development API is.
+"""Knobs of the development API: its latency, its limits and its faults.
 
-Set on the command line, over `PUT /knobs`, or for single calls in headers (`X-Development-Share-429: 1`) and in the
+Set on the command line, by `PUT /knobs`, or for single calls in headers (`X-Development-Share-429: 1`) and in the
 model's name (`judge?schema=no&latency_ms=20`).
 """
 
@@ -25,11 +25,11 @@ HEADER = "x-development-"
 class Knobs:
     latency_ms: Annotated[str, Field(pattern=r"^\d+(\.\d+)?(-\d+(\.\d+)?)?$")] = "0"
     """Milliseconds until the reply: `200`, or `50-5000` for a long tail (half of the calls take at most an eighth of
-    the way, on a logarithmic scale)."""
+    the range, on a logarithmic scale)."""
     share_429: Share = 0.0
-    """Share of calls refused as too many, with `Retry-After`."""
+    """Share of calls refused with 429 and `Retry-After`."""
     retry_after_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
-    """What those and calls beyond `concurrency` are told to wait; 0: they are not told."""
+    """`Retry-After` of calls refused by `share_429` or beyond `concurrency`; 0: no such header."""
     share_500: Share = 0.0
     """Share of calls answered with 500, 502 or 503."""
     share_hang: Share = 0.0
@@ -37,9 +37,9 @@ class Knobs:
     share_drop: Share = 0.0
     """Share of calls whose connection is cut, without a byte or in the middle of the reply."""
     share_garbage: Share = 0.0
-    """Share of calls answered with 200 and no reply: HTML, half a JSON document, or other JSON."""
+    """Share of calls answered with 200 and an invalid reply: HTML, half a JSON document, or other JSON."""
     share_refusal: Share = 0.0
-    """Share of replies that are a refusal."""
+    """Share of replies that are refusals."""
     share_length: Share = 0.0
     """Share of replies that end before the verdict, `finish_reason` `length`."""
     share_filter: Share = 0.0
@@ -47,32 +47,32 @@ class Knobs:
     share_unparsable: Share = 0.0
     """Share of replies without any verdict."""
     schema: Literal["yes", "object", "no", "ignored"] = "yes"
-    """Which `response_format` is understood: any, `json_object` only, none (others get 400), or none, silently."""
+    """Supported `response_format`: any, `json_object` only, no format (refused with 400), or no format (ignored)."""
     logprobs: Literal["yes", "no", "ignored"] = "yes"
     """Whether `logprobs` are given, refused with 400, or left out silently."""
     thinking: bool = False
-    """Whether replies begin with a `<think>` block that holds another verdict."""
+    """Whether replies begin with a `<think>` block with a different verdict."""
     share_first: Share = 0.0
-    """Share of comparisons won by whichever response is shown first: a judge with a bias."""
+    """Share of comparisons won by the response that is shown first: a judge with a position bias."""
     key: str = ""
-    """The bearer key that calls must bring; empty: any or none."""
+    """The bearer key that calls must send; empty: no check."""
     rpm: Annotated[int, Field(ge=0)] = 0
-    """Calls a minute that are accepted; 0: any number."""
+    """Accepted calls per minute; 0: no limit."""
     tpm: Annotated[int, Field(ge=0)] = 0
-    """Tokens a minute, of prompts and replies; 0: any number."""
+    """Tokens per minute, of prompts and replies; 0: no limit."""
     window_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
-    """Seconds over which `rpm` and `tpm` are held, in proportion: with 1, `rpm` 600 is at most 10 in any second."""
+    """Seconds over which `rpm` and `tpm` are enforced, in proportion: with 1, `rpm` 600 is at most 10 in any second."""
     concurrency: Annotated[int, Field(ge=0)] = 0
-    """Calls in flight at most, others get 429; 0: any number."""
+    """Maximum calls in flight, further calls get 429; 0: no limit."""
     hold: bool = False
-    """Whether accepted calls wait until this is off again."""
+    """Whether accepted calls wait until this knob is off again."""
     seed: int = 0
-    """Of the fates: the n-th call since it was set meets the same one."""
+    """Seed of the faults: the n-th call after the seed was set always gets the same fault."""
 
     @model_validator(mode="after")
     def _shares_fit(self) -> Self:
         if sum(share for _, share in self.shares) > 1 + 1e-9:
-            raise ValueError("the shares of what happens to a call are more than 1 together")
+            raise ValueError("the shares of faults add up to more than 1")
         low_ms, high_ms = self.latency_bounds_ms
         if low_ms > high_ms:
             raise ValueError(f"latency_ms is {self.latency_ms}: the first number must be the smaller one")
@@ -80,7 +80,7 @@ class Knobs:
 
     @cached_property
     def shares(self) -> tuple[tuple[Fate, float], ...]:
-        """What may happen to a call but `ok`."""
+        """Possible faults of a call, with their shares; the rest is `ok`."""
         return tuple((fate, share) for fate in FATES if (share := getattr(self, f"share_{fate}")))
 
     @cached_property
@@ -89,12 +89,12 @@ class Knobs:
         return float(low), float(high or low)
 
 
-#: Knobs that hold for all calls together, and so not for a single one.
+#: Knobs of the whole server, which cannot be set for a single call.
 COMMON = ("rpm", "tpm", "window_s", "concurrency", "hold", "seed", "key")
 
 
 def for_one_call(knobs: Knobs, headers: Iterable[tuple[str, str]], model: str) -> tuple[Knobs, str]:
-    """The knobs of a call with these headers, and its model's name without them."""
+    """Return the knobs of a call with the given headers, and its model's name without the knobs."""
     name, _, suffix = model.partition("?")
     own = dict(parse_qsl(suffix, keep_blank_values=True)) if suffix else {}
     for header, value in headers:
@@ -104,7 +104,7 @@ def for_one_call(knobs: Knobs, headers: Iterable[tuple[str, str]], model: str) -
         return knobs, name
     for knob in COMMON:
         if knob in own:
-            raise WrongKnob(f"The knob {knob!r} is for all calls together: set it with PUT /knobs.")
+            raise WrongKnob(f"The knob {knob!r} applies to the whole server: set it with PUT /knobs.")
     return changed(knobs, own), name
 
 

@@ -1,9 +1,9 @@
-"""What a judge's prompt asks for, read by its marks: the texts under judgement, the scale, the words of the verdict.
+"""Parser of a judge's prompt: finds the texts under judgement, the scale and the words of the verdict by their markers.
 
-It reads Assay's own prompts (`<<<RESPONSE 0a1b` to `RESPONSE 0a1b>>>`) and those of others: what stands between
-`<response>` and `</response>`, or any tag with such a word, or else below a line such as `### Reference answer:` or
-`[Response B]` until the next such line. A prompt without any is one text. Not covered: a line of a text that looks like
-a heading; use tags.
+It parses Assay's own prompts (`<<<RESPONSE 0a1b` to `RESPONSE 0a1b>>>`) and the prompts of other tools: the text
+between `<response>` and `</response>`, or tags with a similar word, or else the text below a heading such as
+`### Reference answer:` or `[Response B]` until the next heading. A prompt without markers is one text. Not covered: a
+line of a text that looks like a heading; use tags.
 """
 
 import re
@@ -52,29 +52,29 @@ _KEY = re.compile(r"\"(\w+)\"\s*:")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the verdict is to be given, as far as the prompt says it in words."""
+    """Format of the verdict, as far as the prompt states it in words."""
 
     low: float = 1
     high: float = 10
-    """The scale."""
+    """The scale, from `low` to `high`."""
     label: str = ""
-    """As written before the colon: `Score`, `Final verdict`; empty: none was named."""
+    """Label before the colon, such as `Score` or `Final verdict`; empty: the prompt names no label."""
     words: tuple[str, str] | None = None
-    """The good and the bad word of a prompt that asks for one of two."""
+    """The good and the bad word of a prompt that requests a choice of two words."""
     tie: str = ""
-    """The word for neither, if the prompt has one."""
+    """The word for a tie, if the prompt names it."""
     brackets: bool = False
     """Whether the verdict stands in double brackets: `Rating: [[5]]`."""
     keys: tuple[str, ...] = ()
     """Quoted names with a colon, for a JSON object."""
     wants_object: bool = False
-    """Whether a JSON object is asked for."""
+    """Whether the prompt requests a JSON object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     responses: tuple[str, ...]
-    """One text, or the two of a comparison."""
+    """One text, or the two texts of a comparison."""
     reference: str | None
     form: Form
 
@@ -82,7 +82,7 @@ class Question:
 def read_question(messages: Sequence[Mapping[str, Any]]) -> Question:
     texts = [text_of(message) for message in messages]
     users = [number for number, message in enumerate(messages) if message.get("role") == "user"] or [len(texts) - 1]
-    for number in users:  # the first that holds marked texts: later ones may complain about a reply
+    for number in users:  # the first with marked texts: later messages may complain about a reply
         text = texts[number]
         marked = _between(text, _FENCE, "\n{}>>>") or _between(text, _TAG, "</{}")
         sections = marked or _headed(text)
@@ -91,7 +91,7 @@ def read_question(messages: Sequence[Mapping[str, Any]]) -> Question:
     else:
         number, text, sections = users[0], texts[users[0]], []
     form = read_form("\n".join([*texts[:number], _without(text, sections), *texts[number + 1 :]]))
-    if form == Form() and sections and not marked:  # what is asked for was taken for a part of the last text
+    if form == Form() and sections and not marked:  # the format was parsed as part of the last text
         form = read_form("\n".join(texts))
     first, second, reference = (
         "\n".join(text[section.start : section.stop].strip("`\n ") for section in chosen)
@@ -109,8 +109,8 @@ def read_question(messages: Sequence[Mapping[str, Any]]) -> Question:
 
 
 def read_form(told: str) -> Form:
-    """What the prompt says beside the texts under judgement. It is the same for all items of a job but for the code of
-    the fence, so that reading it once is enough."""
+    """Parse the prompt without its texts under judgement. Between the items of a job only the code of the fence
+    differs, so the result is cached."""
     if len(told) > MAX_REMEMBERED_CHARS:
         return _read_form(told)
     return _remembered_form(_CODE.sub("", told))
@@ -132,7 +132,7 @@ def _read_form(told: str) -> Form:
     )
 
 
-#: Forms are remembered, unless their text is long: memory is bounded by the product.
+#: Maximum prompt length for the cache of forms: it bounds the memory of the cache.
 MAX_REMEMBERED_CHARS = 8192
 _remembered_form = lru_cache(maxsize=256)(_read_form)
 

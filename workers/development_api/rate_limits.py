@@ -1,4 +1,4 @@
-"""The limits the development API really holds: calls and tokens in a sliding window, and calls in flight."""
+"""Rate limiter of the development API: limits calls and tokens in a sliding window, and calls in flight."""
 
 import math
 from collections import deque
@@ -11,18 +11,18 @@ from workers.development_api.knobs import Knobs
 class Refused:
     message: str
     wait_s: float
-    """0: nobody knows."""
+    """0: unknown."""
 
 
 class Window:
-    """A sum over the last seconds that never passes its limit."""
+    """Sliding-window sum over the last seconds; it never exceeds its limit."""
 
     def __init__(self) -> None:
         self._entries: deque[tuple[float, int]] = deque()
         self.sum = 0
 
     def wait_s(self, now_s: float, amount: int, limit: int, window_s: float) -> float:
-        """Seconds until `amount` fits; 0: it does. What is more than the limit by itself fits into an empty window."""
+        """Return the seconds until `amount` fits; 0: it fits now. An amount above the limit fits an empty window."""
         while self._entries and self._entries[0][0] <= now_s - window_s:
             self.sum -= self._entries.popleft()[1]
         missing = self.sum + amount - limit
@@ -45,7 +45,7 @@ class Limits:
         self.in_flight = 0
 
     def enter(self, knobs: Knobs, now_s: float, tokens: int) -> Refused | None:
-        """Accept a call that then must `leave`, or say why not."""
+        """Accept a call, which must `leave` afterwards, or return the reason of the refusal."""
         share = knobs.window_s / 60
         if knobs.concurrency and self.in_flight >= knobs.concurrency:
             return Refused(f"Too many requests in flight: limit {knobs.concurrency}.", 0.0)
@@ -67,7 +67,7 @@ class Limits:
         self.in_flight -= 1
 
     def headers(self, knobs: Knobs, now_s: float) -> dict[str, str]:
-        """What OpenAI's replies say of the limits that are set."""
+        """Return OpenAI's rate-limit headers for the limits that are set."""
         headers = {}
         for name, window, per_minute in (("requests", self._calls, knobs.rpm), ("tokens", self._tokens, knobs.tpm)):
             if per_minute:
@@ -79,9 +79,9 @@ class Limits:
         return headers
 
 
-def _sentence(what: str, limit: int, used: int, wait_s: float) -> str:
+def _sentence(unit: str, limit: int, used: int, wait_s: float) -> str:
     return (
-        f"Rate limit reached for {what} per min: Limit {limit}, Used {used}. Please try again in {wait_s * 1000:.0f}ms."
+        f"Rate limit reached for {unit} per min: Limit {limit}, Used {used}. Please try again in {wait_s * 1000:.0f}ms."
     )
 
 

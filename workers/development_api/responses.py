@@ -1,4 +1,4 @@
-"""Replies in OpenAI's shapes: completions with usage and log-probabilities, their stream, and errors."""
+"""Replies in OpenAI's formats: completions with usage and log-probabilities, their stream, and errors."""
 
 import json
 import math
@@ -15,14 +15,14 @@ from workers.development_api.grading_rule import Judge, Word
 from workers.development_api.knobs import Fate, Knobs
 from workers.development_api.verdict_writer import Piece, fill_object, fill_schema, fill_text
 
-#: Below so many tokens for the answer there is no room for a rationale: the reply is the verdict alone.
+#: Minimum `max_tokens` of an answer with a rationale: with fewer tokens the reply is the verdict alone.
 TERSE_TOKENS = 24
 REFUSAL = "I'm sorry, but I can't help with that."
 #: Tokens in one piece of a streamed reply.
 STREAM_TOKENS = 16
 
 
-#: By its place among a reply's tokens: the odds of the words that could stand there.
+#: Probabilities of the possible words, by the index of a reply's token.
 Odds = Mapping[int, Mapping[str, float]]
 _SAME = random.Random(0)
 
@@ -36,7 +36,7 @@ class Choice:
 
 
 def make_choices(asked: Asked, knobs: Knobs, fate: Fate, number: int) -> list[Choice]:
-    """The answers to a call; `number` is the call's, which tells samples without a seed of their own apart."""
+    """Return the answers to a call; `number` is the call's number, which distinguishes samples without a seed."""
     try:
         return [_choice(asked, knobs, fate, index, number) for index in range(asked.n)]
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -50,7 +50,7 @@ def _choice(asked: Asked, knobs: Knobs, fate: Fate, index: int, number: int) -> 
         return Choice([], "stop", refusal=REFUSAL)
     if fate == "unparsable":
         return _bounded(asked, *_tokens([f"{NOTICE} It would rather not say how good this is."]))
-    chance = _SAME  # of which nothing is drawn
+    chance = _SAME  # unused: no number is drawn
     if asked.temperature > 0 or knobs.share_first:
         drawn_by = asked.seed if asked.seed is not None else number if asked.temperature > 0 else 0
         chance = random.Random(f"{asked.checksum} {drawn_by} {index}")
@@ -92,7 +92,7 @@ def _tokens(pieces: Iterable[Piece]) -> tuple[list[str], Odds]:
 
 
 def _bounded(asked: Asked, said: list[str], odds: Odds) -> Choice:
-    """Cut at a stop word or at the most tokens that were asked for."""
+    """Truncate a reply at a stop word or at `max_tokens`."""
     finish_reason = "stop"
     if asked.max_tokens and len(said) > asked.max_tokens:
         said, finish_reason = said[: asked.max_tokens], "length"
@@ -138,7 +138,7 @@ def completion(asked: Asked, model: str, choices: list[Choice], name: str, creat
 
 
 def stream(asked: Asked, model: str, choices: list[Choice], name: str, created: int) -> Iterator[bytes]:
-    """The same as server-sent events."""
+    """Encode a completion as server-sent events."""
     frame = _frame("chat.completion.chunk", model, name, created)
 
     def event(
@@ -175,7 +175,7 @@ def _frame(kind: str, model: str, name: str, created: int) -> dict[str, Any]:
 
 
 def _logprobs(choice: Choice, start: int, stop: int, top: int) -> dict[str, Any]:
-    """Of the tokens from `start` to `stop`."""
+    """Return the log-probabilities of the tokens from `start` to `stop`."""
     content = []
     for place in range(start, stop):
         token = choice.tokens[place]
@@ -186,7 +186,7 @@ def _logprobs(choice: Choice, start: int, stop: int, top: int) -> dict[str, Any]
 
 
 def _plain_odds(token: str) -> dict[str, float]:
-    """Of a word that is no verdict: nearly certain, with one other that could have stood there."""
+    """Return the probabilities of a word outside the verdict: nearly certain, with one alternative."""
     doubt = crc32(token.encode(errors="replace")) % 100 / 1000 + 1e-4
     return {token: 1 - doubt, "…" if token != "…" else "?": doubt}
 

@@ -1,4 +1,4 @@
-"""The server: one asyncio process on loopback, so that counting and limiting need no lock.
+"""Server of the development API: one asyncio process on loopback, so that counting and limiting need no lock.
 
 `POST .../chat/completions`, `GET .../models`, `GET /health`, `GET|PUT /knobs`, `GET|DELETE /counts`.
 """
@@ -25,7 +25,7 @@ from workers.development_servers.knobs import WrongKnob, changed
 
 MODELS = ("development", "development-large")
 MAX_BODY_BYTES = 16 * 2**20
-#: Seconds after which even a call that hangs is cut off.
+#: Maximum seconds of a hanging call before it is cut off.
 MAX_HANG_S = 3600.0
 _HTML = b"<html><body><h1>It works!</h1></body></html>"
 
@@ -35,7 +35,7 @@ BAD_KEY = "invalid_api_key"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to become of a call, drawn when it has arrived."""
+    """Planned outcome of a call, drawn at its arrival."""
 
     number: int
     asked: Asked
@@ -58,7 +58,8 @@ class DevelopmentApi:
         self._set(knobs)
 
     def server(self) -> web.Server:
-        """For `web.ServerRunner`. A call whose client has gone is cancelled: hanging ones would pile up."""
+        """Return the server for `web.ServerRunner`. A call is cancelled if its client disconnects: hanging calls would
+        pile up."""
         return web.Server(self._handle, request_factory=_request, handler_cancellation=True, access_log=None)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -139,7 +140,7 @@ class DevelopmentApi:
         return Plan(self._number, asked, model, knobs, fate, latency_s, choices)
 
     async def _perform(self, request: web.BaseRequest, call: Call, plan: Plan) -> web.StreamResponse:
-        """What the fate says, or the reply."""
+        """Perform the drawn fault, or send the reply."""
         if plan.fate == "500":
             status = self._chance.choice((500, 502, 503))
             return _error(status, "The server had an error while processing your request.", kind="server_error")
@@ -263,14 +264,14 @@ def _wrong_method() -> web.Response:
 
 
 def _cut(request: web.BaseRequest) -> web.StreamResponse:
-    """Close the connection under the client. What is returned reaches nobody."""
+    """Abort the connection of the client. The returned response reaches no client."""
     if request.transport:
         request.transport.abort()
     return web.Response(status=499)
 
 
 async def serve(host: str, port: int, knobs: Knobs, on_ready: Callable[[int], None], stopped: asyncio.Event) -> None:
-    """Serve until `stopped`, then end what is in flight."""
+    """Serve until `stopped` is set, then cancel the calls in flight."""
     runner = web.ServerRunner(DevelopmentApi(knobs).server(), shutdown_timeout=0.2)
     await runner.setup()
     try:

@@ -1,7 +1,7 @@
-"""What counts as a token here.
+"""Tokenizer of the development API, by simple rules.
 
-In a reply: a word with the blank before it, up to three digits, a run of blanks, any other sign. In a prompt, which may
-be long: four bytes.
+Tokens of a reply are a word with the space before it, up to three digits, a run of whitespace, and any other character.
+A token of a prompt, which may be long, is four bytes.
 """
 
 import re
@@ -10,17 +10,17 @@ from typing import Any
 
 _TOKEN = re.compile(r" ?[^\W\d_]+|\d{1,3}|\s+|.", re.DOTALL)
 PROMPT_BYTES = 4
-#: What each message costs beside its text.
+#: Tokens of each message in addition to its text.
 MESSAGE_TOKENS = 4
 
 
 def split(text: str) -> list[str]:
-    """The tokens; joined they are the text again."""
+    """Return the tokens of a text; joined they give the text again."""
     return _TOKEN.findall(text)
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """What a chat message says; pictures and sound say nothing."""
+    """Return the text of a chat message; images and sound count as empty."""
     content = message.get("content")
     if isinstance(content, str):
         return content

@@ -1,7 +1,8 @@
-"""Fills a form in: any JSON schema, or the form a prompt asks for in words. Gives the reply in pieces.
+"""Writer of verdicts in the requested format: any JSON schema, or a format that the prompt states in words. Yields the
+reply in pieces.
 
-Of JSON schema it knows type, properties, items, enum, const, minimum, maximum, minItems, maxLength, $ref, anyOf, oneOf
-and allOf; not pattern, format or conditions.
+Of JSON schema it supports type, properties, items, enum, const, minimum, maximum, minItems, maxLength, $ref, anyOf,
+oneOf and allOf; not pattern, format or conditions.
 """
 
 import json
@@ -12,14 +13,14 @@ from workers.development_api.grading_rule import Judge, Word
 from workers.development_api.prompt_parser import Form
 
 Piece = str | Word
-#: Levels and values of a schema that refers to itself; deeper down, objects and lists are empty.
+#: Maximum levels and values of a schema that refers to itself; below them, objects and lists are empty.
 MAX_DEPTH = 8
 MAX_VALUES = 2000
 _RATIONALES = {"rationale", "reasoning", "reason", "explanation", "feedback", "thoughts", "analysis", "critique"}
 
 
 def fill_text(judge: Judge, rationale: str) -> Iterator[Piece]:
-    """Prose that ends with the verdict: `Score: 7`, or in the words that the prompt asks for."""
+    """Yield prose that ends with the verdict: `Score: 7`, or the words that the prompt requests."""
     form = judge.form
     opening, closing = ("[[", "]]") if form.brackets else ("", "")
     if judge.is_comparison:
@@ -35,7 +36,7 @@ def fill_text(judge: Judge, rationale: str) -> Iterator[Piece]:
 
 
 def fill_object(judge: Judge, rationale: str) -> Iterator[Piece]:
-    """A JSON object with the names that the prompt quotes."""
+    """Yield a JSON object with the names that the prompt quotes."""
     keys = judge.form.keys or ("rationale", "score")
     return fill_schema(judge, rationale, {"type": "object", "properties": {key: _guess(judge, key) for key in keys}})
 
@@ -131,7 +132,7 @@ class _Filling:
 
 
 def _bounds(schema: Mapping[str, Any], form: Form) -> tuple[float, float]:
-    """Where a number may lie: the schema's bounds, completed by the prompt's scale."""
+    """Return the range of a number: the schema's bounds, completed by the prompt's scale."""
     whole = "integer" in schema.get("type", ())
     low, high = schema.get("minimum"), schema.get("maximum")
     nudge = 1.0 if whole else 0.01

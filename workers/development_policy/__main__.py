@@ -45,7 +45,7 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m workers.development_policy", description=NOTICE)
     parser.add_argument("--host", default="127.0.0.1", help="a loopback address")
-    parser.add_argument("--port", type=int, default=8000, help="0: any free one, which is logged")
+    parser.add_argument("--port", type=int, default=8000, help="0: any free port, which is logged")
     parser.add_argument(
         "--start-s", type=float, default=0.0, help="seconds until it listens, as if a model were loaded"
     )

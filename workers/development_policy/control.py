@@ -1,4 +1,4 @@
-"""A running development policy, as tests and benchmarks hold it: its URL, its knobs, its counts."""
+"""Control of a running development policy, for tests and benchmarks: its URL, its knobs, its counts."""
 
 import json
 import os
@@ -34,7 +34,7 @@ class Handle:
         self._ask("DELETE", "/counts")
 
     def set(self, **knobs: object) -> None:
-        """Turn these knobs; the others stay. Raises ValueError with the server's sentence."""
+        """Set the given knobs; the others keep their values. Raises ValueError with the server's message."""
         self._ask("PUT", "/knobs", knobs)
 
     def kill(self) -> None:
@@ -55,7 +55,7 @@ class Handle:
 
 @contextmanager
 def running(**options: object) -> Iterator[Handle]:
-    """One of your own, for as long as the block lasts: with these knobs, on any free port if none is named."""
+    """Run a development policy for the block, with the given knobs, on any free port unless a port is given."""
     arguments = [f"--{name.replace('_', '-')}={value}" for name, value in ({"port": 0} | options).items()]
     with NamedTemporaryFile() as log:
         process = subprocess.Popen(
@@ -71,7 +71,7 @@ def running(**options: object) -> Iterator[Handle]:
                 time.sleep(0.02)
             yield Handle(ready[1], process)
         finally:
-            process.kill()  # one that is wedged does not listen to anything less
+            process.kill()  # a wedged server ignores every weaker signal
             process.wait(30)
 
 

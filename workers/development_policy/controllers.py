@@ -1,7 +1,8 @@
-"""The script behind the development policy: it does what the instruction says, where it understands it.
+"""Scripted controllers of the development policy: they follow an instruction if they understand it.
 
-Each controller plans ahead with a model of its environment, as the actions of a plan are done without looking. Told
-something else than the task it fails the task, as a good policy would; told nothing it knows, it stands still.
+Each controller plans ahead with a model of its environment, because a plan is executed without new observations. With
+an instruction for a different task it fails the task, as a good policy would. With an unknown instruction it stands
+still.
 """
 
 import re
@@ -15,13 +16,13 @@ Plan = NDArray[np.float32]
 
 _COLOURS = ("red", "green", "blue", "yellow")
 _STRIDE = 0.05
-#: Gymnasium's Reacher: lengths of its links, and what a full torque does in one step of its simulation.
+#: Gymnasium's Reacher: lengths of its links, and the effect of a full torque in one step of its simulation.
 _LINKS = (0.1, 0.11)
 _GEAR, _DAMPING, _STEP_S = 200.0, 1.0, 0.02
 
 
 def plan(observation: Mapping[str, Any], horizon: int) -> Plan:
-    """Raises KeyError or ValueError for an observation that no controller takes."""
+    """Plan the next actions. Raises KeyError or ValueError for an observation that no controller takes."""
     prompt = str(observation["prompt"])
     state = np.asarray(observation["observation/state"], np.float64)
     if "observation/targets" in observation:
@@ -44,7 +45,7 @@ def _reach(position: NDArray[np.float64], targets: NDArray[np.float64], prompt: 
 
 
 def _bend_arm(state: NDArray[np.float64], goal: NDArray[np.float64], prompt: str, horizon: int) -> Plan:
-    """Turn both joints of a planar arm to where its tip is at the goal."""
+    """Turn both joints of a planar arm until its tip is at the goal."""
     actions = np.zeros((horizon, 2), np.float32)
     if not re.search(r"\btarget\b", prompt, re.IGNORECASE):
         return actions
@@ -52,7 +53,7 @@ def _bend_arm(state: NDArray[np.float64], goal: NDArray[np.float64], prompt: str
     speeds = state[4:6]
     wanted = min(_solutions(goal), key=lambda pose: float(np.abs(_turn(pose - angles)).sum()))
     for row in range(horizon):
-        # The torque that would bring the joints there in three steps, their speed included.
+        # The torque that would bring the joints to their goal in three steps, with their current speed.
         ahead = _turn(wanted - angles) / (3 * _STEP_S)
         torque = ((ahead - speeds) / _STEP_S + _DAMPING * speeds) / _GEAR
         actions[row] = np.clip(torque, -1.0, 1.0)
@@ -62,7 +63,7 @@ def _bend_arm(state: NDArray[np.float64], goal: NDArray[np.float64], prompt: str
 
 
 def _solutions(goal: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-    """The two poses of the arm that reach the goal, or the nearest it can get."""
+    """Return the two poses of the arm that reach the goal, or the reachable point next to it."""
     first, second = _LINKS
     cosine = (float(goal @ goal) - first**2 - second**2) / (2 * first * second)
     bend = float(np.arccos(np.clip(cosine, -1.0, 1.0)))
@@ -74,6 +75,6 @@ def _solutions(goal: NDArray[np.float64]) -> list[NDArray[np.float64]]:
 
 
 def _turn(angle: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The short way round."""
+    """Return the same angle between -pi and pi: the shorter rotation."""
     turned: NDArray[np.float64] = (angle + np.pi) % (2 * np.pi) - np.pi
     return turned

@@ -1,4 +1,5 @@
-"""The server: framed and serialised as openpi's. Inference runs on the event loop, so that nothing else does meanwhile.
+"""WebSocket server of the development policy, framed and serialised as openpi's. Inference blocks the event loop, so
+that nothing else runs meanwhile.
 
 A WebSocket on any path; `GET /healthz`; and, for tests, `GET|PUT /knobs`, `GET|DELETE /counts`.
 """
@@ -82,13 +83,13 @@ class DevelopmentPolicy:
                 self._enter("in_flight")
                 try:
                     await self._answer(request, socket, message.data, message.type, previous_s)
-                except Exception:  # noqa: BLE001  # as the reference: whatever it is, the client is told
+                except Exception:  # noqa: BLE001  # as the reference server: the client gets any error
                     await socket.send_str(traceback.format_exc())
                     await socket.close(code=WSCloseCode.INTERNAL_ERROR, message=_CLOSING)
                 finally:
                     self._counts["in_flight"] -= 1
                 previous_s = time.monotonic() - began
-        except ConnectionError:  # the client has gone
+        except ConnectionError:  # the client has disconnected
             self._counts["left"] += 1
         finally:
             self._counts["connections"] -= 1
@@ -138,9 +139,9 @@ class DevelopmentPolicy:
         metadata: dict[str, Any] = {"policy": "assay-development", "notice": NOTICE, "horizon": self._knobs.horizon}
         return metadata | ({"version": self._knobs.version} if self._knobs.version else {})
 
-    def _enter(self, what: str) -> None:
-        self._counts[what] += 1
-        self._counts[f"peak_{what}"] = max(self._counts[f"peak_{what}"], self._counts[what])
+    def _enter(self, name: str) -> None:
+        self._counts[name] += 1
+        self._counts[f"peak_{name}"] = max(self._counts[f"peak_{name}"], self._counts[name])
 
 
 def _json(document: dict[str, Any]) -> web.Response:
@@ -148,7 +149,7 @@ def _json(document: dict[str, Any]) -> web.Response:
 
 
 async def serve(host: str, port: int, knobs: Knobs, on_ready: Callable[[int], None], stopped: asyncio.Event) -> None:
-    """Serve until `stopped`, then end what is in flight."""
+    """Serve until `stopped` is set, then cancel the requests in flight."""
     server = web.Server(DevelopmentPolicy(knobs).handle, access_log=None, handler_cancellation=True)
     runner = web.ServerRunner(server, shutdown_timeout=0.2)
     await runner.setup()

@@ -1,4 +1,4 @@
-"""Knobs of the development servers: frozen pydantic dataclasses, changed by name, with a sentence for a wrong one."""
+"""Knobs of the development servers: frozen pydantic dataclasses, changed by name, with an error message if invalid."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields
@@ -13,15 +13,15 @@ KnobsT = TypeVar("KnobsT", bound="DataclassInstance")
 
 
 class WrongKnob(ValueError):
-    """There is no such knob, or it has no such value."""
+    """The knob does not exist, or its value is invalid."""
 
 
 def changed(knobs: KnobsT, changes: Mapping[str, Any]) -> KnobsT:
-    """`knobs` with these set anew. Raises WrongKnob with a sentence."""
+    """Return `knobs` with the changes applied. Raises WrongKnob with a message for the user."""
     names = [field.name for field in fields(knobs)]
     for name in changes:
         if name not in names:
-            raise WrongKnob(f"There is no knob {name!r}; there are {', '.join(names)}.")
+            raise WrongKnob(f"Unknown knob {name!r}; choose from {', '.join(names)}.")
     try:
         return TypeAdapter(type(knobs)).validate_python(asdict(knobs) | dict(changes))
     except ValidationError as error:

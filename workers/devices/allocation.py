@@ -1,4 +1,4 @@
-"""Which devices each worker gets. Pure arithmetic; what the machine has is `workers.devices.discovery`' business."""
+"""Allocation of devices to workers: pure arithmetic. `workers.devices.discovery` finds the devices of the machine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,14 +9,15 @@ class Allocation:
     groups: tuple[tuple[str, ...], ...]
     """The devices of worker 0, 1, ...; empty groups are CPU slots."""
     note: str = ""
-    """What a person should know: a remainder, or sharing."""
+    """Note for the operator: an uneven division, or shared GPUs."""
     shared: bool = False
 
 
 def allocate(devices: Sequence[str], workers: int) -> Allocation:
-    """Contiguous and exclusive, `len(devices) // workers` each; a rest goes to the first workers, one each.
+    """Assign `len(devices) // workers` contiguous, exclusive devices to each worker. After an uneven division
+    the first workers get one more device each.
 
-    With more workers than devices they share, round robin.
+    With more workers than devices, workers share devices, round robin.
     """
     if workers < 1:
         raise ValueError("at least one worker is needed")

@@ -1,6 +1,6 @@
-"""What devices this host has, found without torch: `nvidia-smi`, then `CUDA_VISIBLE_DEVICES`, else CPU slots.
+"""Discovery of this host's devices without torch: `nvidia-smi`, then `CUDA_VISIBLE_DEVICES`, else CPU slots.
 
-The launcher must never initialise CUDA, nor must a worker's parent process: both only read text here.
+The launcher must never initialise CUDA, nor must a worker's parent process: both only parse text here.
 """
 
 import logging
@@ -21,26 +21,27 @@ _DEVICE = re.compile(r"0|[1-9][0-9]{0,3}|GPU-[0-9A-Za-z-]+|MIG-[0-9A-Za-z/-]+")
 DEFAULT_CPU_SLOTS = 2
 #: nvidia-smi takes seconds on a busy host; a wedged driver makes it hang.
 NVIDIA_SMI_TIMEOUT_S = 20.0
-#: Shapes of products for which a CPU slot keeps the code that was generated for them, half a megabyte each. torch and
-#: oneDNN keep 1,024 each: a worker then grows by half a gigabyte while it meets them. To generate one anew takes
-#: 0.4 ms, and one forward of a model needs six to ten.
+#: Matrix shapes for which a CPU slot caches the generated code, half a megabyte each. By default torch and oneDNN cache
+#: 1,024 shapes each: a worker then grows by half a gigabyte while it meets new shapes. Regenerating the code of a shape
+#: takes 0.4 ms, and a forward pass of a model needs six to ten shapes.
 KEPT_SHAPES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedSlot:
-    """A slot and what its worker is pinned to."""
+    """A slot, with the devices and threads that its worker is pinned to."""
 
     slot: Slot
     devices: tuple[str, ...]
     threads: int | None
-    """OMP threads of a CPU slot; None for a GPU slot, which is left to the library."""
+    """OMP threads of a CPU slot; None for a GPU slot: the library chooses."""
 
     def environment(self) -> dict[str, str]:
-        """Set before the worker's Python starts: no library can then see, or take, another slot's share."""
+        """Return the variables to set before the worker's Python starts: no library can then see, or use, the devices
+        and threads of other slots."""
         pinned = {"CUDA_VISIBLE_DEVICES": ",".join(self.devices)}
         if self.devices:
-            pinned["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # nvidia-smi's order; CUDA's own puts the fastest first
+            pinned["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as nvidia-smi; CUDA's default puts the fastest first
         if self.threads is not None:
             pinned |= {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads)}
             pinned |= dict.fromkeys(("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"), str(KEPT_SHAPES))
@@ -49,7 +50,7 @@ class PinnedSlot:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The slots of this host and a sentence on how they came about."""
+    """The slots of this host, with a sentence that states their origin."""
 
     slots: tuple[PinnedSlot, ...]
     sentence: str
@@ -57,12 +58,12 @@ class Inventory:
 
 
 def discover_gpus(environment: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
-    """The GPUs that may be used, as CUDA_VISIBLE_DEVICES names them, and where that is known from."""
+    """Return the usable GPUs, as CUDA_VISIBLE_DEVICES names them, and the source of this information."""
     listed = _nvidia_smi(environment)
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return listed, "nvidia-smi" if listed else "nvidia-smi lists none"
-    # As CUDA reads it: the list ends at the first entry that is no device, so "-1" and "" hide all.
+    # Parsed as CUDA does: the list ends at the first entry that is not a device, so "-1" and "" hide every GPU.
     chosen: list[str] = []
     for entry in (part.strip() for part in visible.split(",")):
         if not _DEVICE.fullmatch(entry) or (entry.isdigit() and listed and entry not in listed):
@@ -90,7 +91,7 @@ def _nvidia_smi(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def take_inventory(settings: Settings, environment: Mapping[str, str]) -> Inventory:
-    """The slots this host should run, by its devices and `ASSAY_SLOTS`."""
+    """Return the slots that this host should run, from its devices and `ASSAY_SLOTS`."""
     forced_cpu, _, count = settings.slots.rpartition(":")
     gpus, source = ((), "ASSAY_SLOTS") if forced_cpu else discover_gpus(environment)
     workers = int(count) if count else len(gpus) or DEFAULT_CPU_SLOTS

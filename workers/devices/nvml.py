@@ -1,6 +1,6 @@
-"""What the driver says of the GPUs a worker is pinned to, by NVML, which makes no CUDA context.
+"""Reader of the state of a worker's GPUs, through NVML, which creates no CUDA context.
 
-For the worker's parent process: its child has the device. A host without a driver has no GPUs to tell of.
+The worker's parent process uses it, while its child uses the device. A host without a driver reports no GPUs.
 """
 
 import logging
@@ -15,7 +15,7 @@ MB = 1 << 20
 
 
 class Nvml:
-    """Opened on first use. `library` is `pynvml`, or what has its functions."""
+    """NVML handles, opened on first use. `library` is `pynvml`, or an object with its functions."""
 
     def __init__(self, devices: Sequence[str], library: Any = None) -> None:
         """`devices` as in CUDA_VISIBLE_DEVICES, in the order of the PCI bus."""
@@ -24,7 +24,7 @@ class Nvml:
         self._handles: dict[str, Any] | None = None if devices else {}
 
     def read(self) -> tuple[Gpu, ...]:
-        """One entry for each device that answers."""
+        """Return an entry for each device that answers."""
         if self._handles is None:
             self._handles = self._open()
         found = (self._gpu(device, handle) for device, handle in self._handles.items())
@@ -38,23 +38,23 @@ class Nvml:
                 self._library = pynvml
             self._library.nvmlInit()
         except ImportError as error:
-            log.debug("GPUs are not watched: %s", error)
+            log.debug("GPUs are not monitored: %s", error)
             return {}
         except self._library.NVMLError as error:
-            log.debug("GPUs are not watched: %s", error)
+            log.debug("GPUs are not monitored: %s", error)
             return {}
         handles = {}
         for device in self._devices:
             try:
                 handles[device] = self._handle(device)
             except self._library.NVMLError as error:
-                log.debug("GPU %s is not watched: %s", device, error)
+                log.debug("GPU %s is not monitored: %s", device, error)
         return handles
 
     def _handle(self, device: str) -> Any:
         if device.isdigit():
             return self._library.nvmlDeviceGetHandleByIndex(int(device))
-        if device.startswith("GPU-"):  # CUDA takes the beginning of a name too
+        if device.startswith("GPU-"):  # CUDA also accepts a prefix of a UUID
             for index in range(self._library.nvmlDeviceGetCount()):
                 handle = self._library.nvmlDeviceGetHandleByIndex(index)
                 if _text(self._library.nvmlDeviceGetUUID(handle)).startswith(device):
@@ -66,12 +66,12 @@ class Nvml:
         try:
             uuid, memory = _text(library.nvmlDeviceGetUUID(handle)), library.nvmlDeviceGetMemoryInfo(handle)
             name = _text(library.nvmlDeviceGetName(handle))
-        except library.NVMLError as error:  # lost, or being reset; it may come back
+        except library.NVMLError as error:  # the GPU is lost or being reset, and may recover
             log.debug("GPU %s does not answer: %s", device, error)
             return None
         try:
             utilisation = library.nvmlDeviceGetUtilizationRates(handle).gpu / 100
-        except library.NVMLError:  # a part of a GPU (MIG) has none
+        except library.NVMLError:  # a part of a GPU (MIG) does not report utilisation
             utilisation = None
         return Gpu(device, uuid, utilisation, memory.used // MB, memory.total // MB, name)
 

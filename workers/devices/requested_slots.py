@@ -1,4 +1,4 @@
-"""Slots as somebody asks for them for one run: NUM_WORKERS, TOTAL_GPUS, GPUS_PER_WORKER, or the command's own flag."""
+"""Slots requested for a single run: by NUM_WORKERS, TOTAL_GPUS, GPUS_PER_WORKER, or the command's own flag."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +12,13 @@ _FLAGS = ("--num_workers", "--num-workers")
 @dataclass(frozen=True, slots=True)
 class Request:
     environment: dict[str, str] = field(default_factory=dict)
-    """What makes the launcher start these slots."""
+    """Variables that make the launcher start the requested slots."""
     note: str = ""
-    """What a person should know: there are fewer GPUs than were asked for."""
+    """Note for the user: this machine has fewer GPUs than requested."""
 
 
 def requested_slots(environment: Mapping[str, str], argv: Sequence[str]) -> Request:
-    """Raises Permanent for a number that is none."""
+    """Return the requested slots. Raises Permanent for a value that is not a number."""
     workers = _flag(argv) or _number(environment, "NUM_WORKERS", 1)
     total, each = _number(environment, "TOTAL_GPUS", 0), _number(environment, "GPUS_PER_WORKER", 1)
     if workers is None and total is None and each is None:
@@ -30,8 +30,8 @@ def requested_slots(environment: Mapping[str, str], argv: Sequence[str]) -> Requ
     wanted = workers * each if each else total or 0
     note = ""
     if wanted > len(found):
-        what = f"{wanted} GPUs are asked for, and this machine has {len(found)}"
-        note = f"{what}: workers share them." if found else f"{what}: the workers are CPU slots."
+        shortage = f"{wanted} GPUs were requested, but this machine has {len(found)}"
+        note = f"{shortage}: workers share them." if found else f"{shortage}: the workers are CPU slots."
     if each:
         gpus = gpus[: workers * each]
     if not gpus:
@@ -40,7 +40,7 @@ def requested_slots(environment: Mapping[str, str], argv: Sequence[str]) -> Requ
 
 
 def _flag(argv: Sequence[str]) -> int | None:
-    """The command checks its flags itself: what is no number there is its business."""
+    """Return the value of the flag; None if it is missing or not a number: the command validates its own flags."""
     value = ""
     for word, following in zip(argv, [*argv[1:], ""], strict=False):
         name, equals, given = word.partition("=")

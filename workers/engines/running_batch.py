@@ -68,13 +68,13 @@ class RunningBatch:
         is_cancelled: Callable[[], bool],
         renewal: Renewal | None = None,
     ) -> None:
-        """Run until every row is settled: the given rows, and the rows that `feed(room)` returns meanwhile."""
+        """Run until every row is settled: the given rows, and the rows that `feed(room)` returns meanwhile. It is called
+        at every step, with 0 while there is no room."""
         self._wait(rows)
         try:
             while True:
                 may_join = not renewal or self._renew(renewal)
-                if may_join and not self._waiting and (room := self._room()):
-                    self._wait(feed(room))
+                self._wait(feed(self._room() if may_join and not self._waiting else 0))
                 if not (self._rows or self._waiting):
                     return
                 if is_cancelled():
@@ -92,6 +92,8 @@ class RunningBatch:
             self._joins = False
 
     def _wait(self, rows: Sequence[Row]) -> None:
+        if not rows:
+            return
         self._waiting.extend(rows)
         self._waiting.sort(key=lambda row: (len(row.context), row.context))
 

@@ -1,1 +1,1 @@
-"""Simulated environments for robot policies: one file each, one small interface (`environment.py`)."""
+"""Simulated environments for robot policies: one module each, behind a small interface (`environment.py`)."""

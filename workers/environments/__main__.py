@@ -1,6 +1,6 @@
-"""The process of one simulator: `python -m workers.environments FD`, where FD is its end of a socket pair.
+"""Process of one simulator: `python -m workers.environments FD`, where FD is its end of a socket pair.
 
-Started by `workers.environments.simulator_process`; ends when its owner does.
+`workers.environments.simulator_process` starts it; it ends when its owner ends.
 """
 
 import os
@@ -18,7 +18,7 @@ from workers.environments.simulator import LocalSimulator, as_failure
 
 
 class Session:
-    """One simulator, made for the first episode's environment and kept for those that have the same."""
+    """A simulator, created for the first episode's environment and reused for episodes with the same environment."""
 
     def __init__(self) -> None:
         self._simulator: LocalSimulator | None = None
@@ -35,7 +35,7 @@ class Session:
                 return {name: getattr(progress, name) for name in progress.__slots__}
             case {"do": "video"} if self._simulator:
                 return {"video": self._simulator.video()}
-        raise ValueError(f"nothing to do: {sorted(message)}")
+        raise ValueError(f"invalid message: {sorted(message)}")
 
     def _simulator_for(self, spec: EpisodeSpec) -> LocalSimulator:
         if self._simulator is None or self._options != spec.environment:
@@ -56,14 +56,14 @@ def serve(sock: socket.socket) -> None:
             answer = session.answer(message)
         except AssayError as error:
             answer = {"error": type(error).__name__, "message": str(error)}
-        except Exception as error:  # noqa: BLE001  # making a simulator raises what it likes; the owner is told
+        except Exception as error:  # noqa: BLE001  # simulators raise any error; the owner gets it
             failure = as_failure(error)
             answer = {"error": type(failure).__name__, "message": str(failure)}
         send(sock, answer)
 
 
 def _end_with(parent: int) -> None:
-    """A simulator that is busy when its owner is killed does not look at its socket."""
+    """End this process with its owner: a simulator that is busy when its owner is killed does not read its socket."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(0)

@@ -1,5 +1,5 @@
-"""Between Gymnasium's environments and policies: which part of an observation goes under which key, and what counts
-as success, since these environments report rewards only."""
+"""Adapters between Gymnasium's environments and policies: the key of each part of an observation, and the success rule,
+since the environments report rewards only."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,25 +15,25 @@ Flat = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a success rule may look at."""
+    """Input of a success rule."""
 
     observation: Any
     info: Mapping[str, Any]
     total_reward: float
     is_last: bool
-    """The last step that the episode may have."""
+    """Whether this is the last step that the episode may have."""
     terminated: bool
-    """The environment itself ended it."""
+    """Whether the environment itself ended the episode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
     rule: str
-    """The success rule as people read it."""
+    """The success rule in words."""
     is_success: Callable[[Progress], bool]
     instruction: str = ""
     keys: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Which entries of a flat observation; empty: all of it is `observation/state`."""
+    """Entries of a flat observation under each key; empty: the whole observation is `observation/state`."""
     replan_steps: int = 5
 
 
@@ -80,7 +80,7 @@ ADAPTERS: Mapping[str, Adapter] = {
 
 
 def adapter_of(success: Success) -> Adapter:
-    """For an id that the table does not have: the rule that the request states."""
+    """Return an adapter with the rule that the request states, for an id that is missing in the table."""
 
     def rule(progress: Progress) -> bool:
         if success.info and not bool(np.all(progress.info.get(success.info, False))):

@@ -1,4 +1,4 @@
-"""Environments by name."""
+"""Catalogue of the environments, by the type of their options."""
 
 from tasks.episodes.model import Gymnasium, Libero, Reach
 from workers.environments.environment import Environment
@@ -6,7 +6,7 @@ from workers.environments.reach import ReachEnvironment
 
 
 def make_environment(options: Reach | Gymnasium | Libero) -> Environment:
-    """Imports what it needs only now. Raises EnvironmentMissing or EnvironmentFailed."""
+    """Create an environment; its packages are imported only now. Raises EnvironmentMissing or EnvironmentFailed."""
     match options:
         case Reach():
             return ReachEnvironment()
@@ -21,5 +21,5 @@ def make_environment(options: Reach | Gymnasium | Libero) -> Environment:
 
 
 def needs_process(options: Reach | Gymnasium | Libero) -> bool:
-    """Whether it must not share a process: it computes for long, holds a renderer, or draws from global chance."""
+    """Check whether it needs its own process: it computes for long, has a renderer, or uses a global generator."""
     return not isinstance(options, Reach)

@@ -1,4 +1,4 @@
-"""What an environment is. Its file knows one simulator; how it is run, and where, is others' business."""
+"""Interface of an environment. Its module adapts one simulator; `simulator.py` and its implementations run it."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tasks.episodes.model import EpisodeSpec
 
 Observation = dict[str, Any]
-"""What a policy is sent, under its keys, but for the prompt."""
+"""Input of a policy, under the policy's keys, without the prompt."""
 Action = NDArray[np.float64]
 Frame = NDArray[np.uint8]
 """Height x width x 3."""
@@ -22,25 +22,26 @@ class Step:
 
 
 class Environment(Protocol):
-    """One episode at a time, of one thread. All chance comes from the episode's seed, never from a global generator."""
+    """Environment of one episode at a time, used by one thread. Its randomness comes from the episode's seed, never
+    from a global generator."""
 
     instruction: str
-    """The task's own, once it is reset."""
+    """The task's own instruction, after `reset`."""
     max_steps: int
-    """Of this episode, once it is reset."""
+    """Maximum steps of this episode, after `reset`."""
     replan_steps: int
-    """Steps that are usually done of one plan."""
+    """Steps that are usually executed of one plan."""
     action_size: int
 
     def reset(self, spec: EpisodeSpec) -> None:
         """Begin an episode. Raises EnvironmentMissing or EnvironmentFailed."""
 
     def observe(self) -> Observation:
-        """What the policy would be sent now. Apart from `step`, because most steps' pictures are never sent."""
+        """Return the input of the policy now. Separate from `step`, because most steps' images are never sent."""
 
     def step(self, action: Action) -> Step: ...
 
     def frame(self) -> Frame:
-        """The scene as people would like to see it."""
+        """Return an image of the scene for people."""
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Environments registered with Gymnasium, MuJoCo's among them, headless."""
+"""Headless environments from Gymnasium's registry, which includes MuJoCo's."""
 
 import math
 from typing import Any
@@ -22,7 +22,7 @@ class GymnasiumEnvironment:
         if adapter is None:
             known = ", ".join(ADAPTERS)
             raise EnvironmentFailed(
-                f"{options.id} does not say what success is: give a rule as `success`; rules are known for {known}."
+                f"{options.id} has no success rule: give a rule as `success`; built-in rules exist for {known}."
             )
         self._adapter = adapter
         self.instruction, self.replan_steps = adapter.instruction, adapter.replan_steps
@@ -39,13 +39,13 @@ class GymnasiumEnvironment:
         if spec.task_id:
             raise EnvironmentFailed(f"{self._options.id} has one task only, task 0.")
         if not (limit := min(spec.max_steps or math.inf, self._limit or math.inf)) < math.inf:
-            raise EnvironmentFailed(f"{self._options.id} has no limit of steps: give one as `max_steps`.")
+            raise EnvironmentFailed(f"{self._options.id} has no step limit: set `max_steps`.")
         if spec.video and not self._has_pictures:
             self._env.close()
             self._has_pictures = True
             self._env = self._make()
         self.max_steps, self._steps, self._total_reward = int(limit), 0, 0.0
-        # The n-th start of a seed: Gymnasium offers one, which the seed determines.
+        # Gymnasium offers a single initial state per seed: derive a seed for the n-th initial state.
         seed = (
             np.random.SeedSequence((spec.seed, spec.init_state)).generate_state(1)[0] if spec.init_state else spec.seed
         )
@@ -86,7 +86,7 @@ class GymnasiumEnvironment:
         try:
             return self._gymnasium.make(self._options.id, disable_env_checker=True, **more)
         except (self._gymnasium.error.Error, ImportError) as error:
-            raise EnvironmentMissing(f"The environment {self._options.id} cannot be made here: {error}") from error
+            raise EnvironmentMissing(f"The environment {self._options.id} cannot be created here: {error}") from error
 
     def _is_mujoco(self) -> bool:
         known = self._gymnasium.registry.get(self._options.id)
@@ -98,7 +98,7 @@ class GymnasiumEnvironment:
             return int(space.n)
         if isinstance(space, self._spaces.Box):
             return math.prod(space.shape)
-        raise EnvironmentFailed(f"Policies cannot act in {self._options.id}: its actions are {space}.")
+        raise EnvironmentFailed(f"{self._options.id} is not supported: policies cannot act in its space {space}.")
 
     def _translate(self, action: Action) -> Any:
         space = self._env.action_space

@@ -1,4 +1,4 @@
-"""Camera pictures as policies were trained on them."""
+"""Conversion of camera images into the form that policies were trained on."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,12 +8,12 @@ from workers.environments.environment import Frame
 
 
 def upright(picture: NDArray[np.uint8]) -> Frame:
-    """Turned by 180 degrees: LIBERO's cameras hang upside down."""
+    """Rotate an image by 180 degrees: LIBERO's cameras hang upside down."""
     return np.ascontiguousarray(picture[::-1, ::-1])
 
 
 def fit(picture: Frame, size: int) -> Frame:
-    """A square of this size with the whole picture in it, undistorted; what is left over is black."""
+    """Scale the whole image into a square of this size, undistorted; the rest of the square is black."""
     height, width = picture.shape[:2]
     if (height, width) == (size, size):
         return picture

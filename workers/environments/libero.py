@@ -1,7 +1,7 @@
-"""LIBERO, as openpi evaluates policies on it: pictures turned and fitted, objects at rest before the policy acts.
+"""LIBERO, as openpi evaluates policies on it: images rotated and scaled, objects at rest before the policy acts.
 
-An optional extra. LIBERO draws from NumPy's global generator, so it runs in a process of its own, one episode at a
-time, and its seed is set for each. Tested against a recording stand-in; not run here on LIBERO's own meshes.
+An optional extra. LIBERO draws from NumPy's global generator, so it runs in its own process, one episode at a time, and
+its seed is set for each episode. Tested against a recording fake; not run here with LIBERO's own meshes.
 """
 
 import math
@@ -16,16 +16,16 @@ from tasks.errors import EnvironmentFailed, EnvironmentMissing
 from workers.environments.environment import Action, Frame, Observation, Step
 from workers.environments.images import fit, upright
 
-#: Steps after which an episode is over: somewhat more than the longest demonstration of the suite has.
+#: Maximum steps of an episode: somewhat more than the suite's longest demonstration has.
 MAX_STEPS = {"libero_spatial": 220, "libero_object": 280, "libero_goal": 300, "libero_10": 520, "libero_90": 400}
-#: Stand still, gripper open.
+#: The action that stands still, with an open gripper.
 WAITING = [0.0] * 6 + [-1.0]
-#: What the cameras of the training data had.
+#: Resolution of the cameras in the training data.
 RESOLUTION = 256
 
 
 class Backend(Protocol):
-    """The part of LIBERO's package that is used."""
+    """Interface to the functions of LIBERO's package that are used."""
 
     def instruction(self, suite: str, task_id: int) -> str: ...
 
@@ -51,14 +51,14 @@ class LiberoEnvironment:
         self._load(spec.task_id)
         if spec.init_state >= len(self._states):
             raise EnvironmentFailed(
-                f"There is no initial state {spec.init_state}: task {spec.task_id} of {self._options.suite} "
+                f"Initial state {spec.init_state} does not exist: task {spec.task_id} of {self._options.suite} "
                 f"has {len(self._states)}."
             )
         self.max_steps = spec.max_steps or MAX_STEPS[self._options.suite]
-        self._env.seed(spec.seed)  # objects' places depend on it, even with a given initial state
+        self._env.seed(spec.seed)  # objects' positions depend on it, even with a given initial state
         self._env.reset()
         self._seen = self._env.set_init_state(self._states[spec.init_state])
-        for _ in range(self._options.num_steps_wait):  # the simulator drops the objects: let them fall
+        for _ in range(self._options.num_steps_wait):  # the simulator drops the objects: wait until they rest
             self._seen, *_ = self._env.step(WAITING)
 
     def observe(self) -> Observation:
@@ -72,7 +72,7 @@ class LiberoEnvironment:
 
     def step(self, action: Action) -> Step:
         self._seen, _, done, _ = self._env.step(action.tolist())
-        return Step(bool(done), bool(done))  # LIBERO says done when the task is
+        return Step(bool(done), bool(done))  # LIBERO returns done when the task is done
 
     def frame(self) -> Frame:
         return upright(self._seen["agentview_image"])
@@ -94,7 +94,7 @@ class LiberoEnvironment:
 
 
 def axis_angle(quaternion: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The rotation of a quaternion (x, y, z, w) as an axis whose length is the angle."""
+    """Convert the rotation of a quaternion (x, y, z, w) to an axis with the angle as its length."""
     w = min(1.0, max(-1.0, float(quaternion[3])))
     sine = math.sqrt(1.0 - w * w)
     if math.isclose(sine, 0.0):
@@ -103,13 +103,13 @@ def axis_angle(quaternion: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class InstalledLibero:
-    """The package `libero` of this worker. Which renderer it takes must be in the environment before this is made."""
+    """The installed package `libero`. Its renderer must be set in the environment variables before this is created."""
 
     def __init__(self) -> None:
         try:
             from libero.libero import benchmark, get_libero_path
             from libero.libero.envs import OffScreenRenderEnv
-        # On its first import it asks for a folder, or writes one down.
+        # Its first import asks for a folder on standard input, or writes a configuration file.
         except (ImportError, OSError, EOFError) as error:
             raise EnvironmentMissing(f"LIBERO cannot be used on this worker: {error}") from error
         self._benchmarks, self._path, self._env = benchmark.get_benchmark_dict(), get_libero_path, OffScreenRenderEnv
@@ -134,5 +134,5 @@ class InstalledLibero:
     def _task(self, suite: str, task_id: int) -> Any:
         count = self._suite(suite).n_tasks
         if task_id >= count:
-            raise EnvironmentFailed(f"There is no task {task_id}: {suite} has tasks 0 to {count - 1}.")
+            raise EnvironmentFailed(f"Task {task_id} does not exist: {suite} has tasks 0 to {count - 1}.")
         return self._suite(suite).get_task(task_id)

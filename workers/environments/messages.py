@@ -1,4 +1,4 @@
-"""Between a simulator's process and its owner: messages over a socket pair, each with its length before it."""
+"""Messages between a simulator's process and its owner, over a socket pair, each with its length as a prefix."""
 
 import socket
 import struct
@@ -16,7 +16,7 @@ def send(sock: socket.socket, message: dict[str, Any]) -> None:
 
 
 def receive(sock: socket.socket) -> dict[str, Any]:
-    """Raises EOFError when the other side is gone, TimeoutError when the socket's timeout passes."""
+    """Receive a message. Raises EOFError if the other side is gone, TimeoutError after the socket's timeout."""
     (length,) = _LENGTH.unpack(_read(sock, _LENGTH.size))
     message: dict[str, Any] = decode(_read(sock, length))
     return message

@@ -1,6 +1,6 @@
-"""A point in the plane that is to stop on one of four coloured targets: the default task, light enough for any test.
+"""Default environment: a point in the plane must stop on one of four coloured targets; light enough for any test.
 
-It needs a policy that understands its instruction: all targets look alike but for their colour.
+It needs a policy that understands its instruction: the targets differ in their colour only.
 """
 
 import numpy as np
@@ -12,11 +12,11 @@ from workers.environments.environment import Action, Frame, Observation, Step
 
 COLOURS = ("red", "green", "blue", "yellow")
 _RGB = ((220, 50, 47), (60, 160, 60), (38, 100, 210), (230, 190, 30))
-#: The way of one step at full speed, and how near, and how slow, is there.
+#: Length of one step at full speed; maximum distance and maximum step length at which the point has arrived.
 STRIDE = 0.05
 NEAR = 0.04
 SLOW = 0.02
-#: Targets lie at least so far from each other and from the start: to stop on the wrong one is not to stop on the right.
+#: Minimum distance of targets from each other and from the start: a stop on a wrong target is never a success.
 APART = 0.25
 MAX_STEPS = 40
 _SIZE = 96
@@ -34,14 +34,14 @@ class ReachEnvironment:
 
     def reset(self, spec: EpisodeSpec) -> None:
         if spec.task_id >= len(COLOURS):
-            raise EnvironmentFailed(f"There is no task {spec.task_id}: reach has tasks 0 to {len(COLOURS) - 1}.")
+            raise EnvironmentFailed(f"Task {spec.task_id} does not exist: reach has tasks 0 to {len(COLOURS) - 1}.")
         chance = np.random.default_rng((spec.seed, spec.init_state))
         places = [chance.random(2)]
         while len(places) <= len(COLOURS):
             place = chance.random(2)
             if all(np.linalg.norm(place - other) >= APART for other in places):
                 places.append(place)
-            elif chance.random() < 0.01:  # a bad start can leave no room for the last one
+            elif chance.random() < 0.01:  # a bad start can leave no room for the last target
                 places = places[:1]
         self._position, self._targets, self._task = places[0], np.array(places[1:]), spec.task_id
         self.instruction = f"reach the {COLOURS[spec.task_id]} target"
@@ -58,7 +58,7 @@ class ReachEnvironment:
         way = STRIDE * (action / speed if speed > 1 else action)
         self._position = np.clip(self._position + way, 0.0, 1.0)
         is_near = np.linalg.norm(self._position - self._targets[self._task]) <= NEAR
-        success = bool(is_near and np.linalg.norm(way) <= SLOW)  # to pass by is not to arrive
+        success = bool(is_near and np.linalg.norm(way) <= SLOW)  # passing by is not arriving
         return Step(success, success)
 
     def frame(self) -> Frame:
@@ -69,7 +69,7 @@ class ReachEnvironment:
         return picture
 
     def close(self) -> None:
-        """It holds nothing."""
+        """Do nothing: it holds no resources."""
 
 
 def _paint(picture: Frame, place: NDArray[np.float64], half: int, colour: tuple[int, int, int]) -> None:

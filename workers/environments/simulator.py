@@ -1,4 +1,4 @@
-"""An environment at work: what an episode asks of it, here or in another process."""
+"""Interface of a simulator: an environment that runs an episode's actions, in this process or in a child process."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -24,9 +24,9 @@ class Start:
 @dataclass(frozen=True, slots=True)
 class Progress:
     observation: Observation
-    """After the last step; empty when it is over, as nobody will look."""
+    """Observation after the last step; empty after the end, because no policy needs it."""
     steps: int
-    """Of the whole episode, so far."""
+    """Steps of the whole episode, so far."""
     done: bool
     success: bool
 
@@ -36,21 +36,21 @@ class Simulator(Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is of no more use."""
+        """Whether it can no longer be used."""
 
     def start(self, spec: EpisodeSpec) -> Start: ...
 
     def advance(self, actions: NDArray[Any]) -> Progress:
-        """Do these actions, one a row, but none after the end."""
+        """Execute the actions, one per row; stop at the end of the episode."""
 
     def video(self) -> bytes:
-        """Of the episode so far, if its spec asked for one."""
+        """Return the video of the episode so far, if the spec requests a video."""
 
     def close(self) -> None: ...
 
 
 class LocalSimulator:
-    """In this process and thread."""
+    """Simulator in this process and thread."""
 
     is_lost = False
 
@@ -100,7 +100,7 @@ class LocalSimulator:
 
 
 def as_failure(error: Exception) -> AssayError:
-    """A simulator raises what it likes: to the episode it is one thing."""
+    """Translate any error that a simulator may raise into an AssayError."""
     if isinstance(error, AssayError):
         return error
     return EnvironmentFailed(f"The environment failed with {type(error).__name__}: {str(error)[:300]}")

@@ -1,4 +1,4 @@
-"""The simulators of a process: as many as episodes run at a time, kept for the next ones, fewer when it is quiet."""
+"""Pool of a process's simulators: one per concurrent episode, kept for later episodes, closed after an idle time."""
 
 import threading
 import time
@@ -23,7 +23,7 @@ class _Idle:
 
 
 class Simulators:
-    """Thread-safe. How many there are at most is up to who takes them: each has one at a time."""
+    """Thread-safe pool. The callers bound its size: each caller takes one simulator at a time."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Simulators:
         start_s: float = START_S,
         advance_s: float = ADVANCE_S,
     ) -> None:
-        """`least`: idle ones that are kept however long it is quiet; others end after `idle_s`."""
+        """`least`: idle simulators that are always kept; further idle simulators are closed after `idle_s`."""
         self._least, self._idle_s = least, idle_s
         self._environment = dict(environment or {})
         self._start_s, self._advance_s = start_s, advance_s
@@ -50,7 +50,7 @@ class Simulators:
 
     @contextmanager
     def take(self, options: Options) -> Iterator[Simulator]:
-        """One for this environment: an idle one, or a new one. Raises EnvironmentMissing or EnvironmentFailed."""
+        """Yield an idle or a new simulator for this environment. Raises EnvironmentMissing or EnvironmentFailed."""
         simulator = self._find(options)
         try:
             if simulator is None:
@@ -69,7 +69,8 @@ class Simulators:
             each.simulator.close()
 
     def _find(self, options: Options) -> Simulator | None:
-        """The one used last, so that the others can end; what is idle for other environments makes room."""
+        """Return the idle simulator that was used last, so that the other simulators expire. If no simulator has this
+        environment, close an idle simulator of a different environment to make room."""
         with self._changed:
             self._busy += 1
             for each in reversed(list(self._idle)):

@@ -1,7 +1,7 @@
-"""A simulator in a process of its own: simulators hang, crash in native code, hold the interpreter, and draw from
-global generators. Here a hang or a crash costs one episode, which is then run again.
+"""Simulator in its own process: simulators hang, crash in native code, hold the interpreter lock, and draw from global
+generators. With this isolation a hang or a crash costs one episode, which is then retried.
 
-A plain child process, as a Celery worker's own process may not use multiprocessing.
+A plain child process, because a Celery worker's own process may not use multiprocessing.
 """
 
 import os
@@ -21,7 +21,7 @@ from tasks.errors import AssayError, SimulatorLost
 from workers.environments.messages import receive, send
 from workers.environments.simulator import Progress, Start
 
-#: Seconds: to import a simulator, load its scene and begin; to do the steps of one plan; to end when asked.
+#: Timeouts in seconds: to import a simulator, load its scene and start; to execute one plan; to end on request.
 START_S = 180.0
 ADVANCE_S = 60.0
 END_S = 2.0
@@ -29,18 +29,18 @@ END_S = 2.0
 
 class ProcessSimulator:
     def __init__(self, environment: Mapping[str, str], start_s: float = START_S, advance_s: float = ADVANCE_S) -> None:
-        """`environment`: variables that the process has beside ours, its renderer among them."""
+        """`environment`: additional variables of the process, such as its renderer."""
         self._start_s, self._advance_s = start_s, advance_s
         self._socket, theirs = socket.socketpair()
         with theirs:
-            # What it says may explain its end. Standard output is nobody's: simulators chat there.
-            self._said = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `close`
+            # Standard error may explain a crash. Standard output is discarded: simulators print too much to it.
+            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `close`
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "workers.environments", str(theirs.fileno())],
                 env=os.environ | dict(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=self._said,
+                stderr=self._stderr,
                 pass_fds=[theirs.fileno()],
             )
         self._lost = False
@@ -66,18 +66,18 @@ class ProcessSimulator:
         return video
 
     def close(self) -> None:
-        """It ends when its socket does; if it is stuck, it is killed."""
+        """Close the socket, at which the process ends; kill the process if it hangs."""
         self._socket.close()
         try:
             self._process.wait(0 if self._lost else END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._said.close()
+        self._stderr.close()
 
     def _ask(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         if self._lost:
-            raise SimulatorLost("The simulator's process was lost before.")
+            raise SimulatorLost("The simulator's process was lost earlier.")
         self._socket.settimeout(timeout_s)
         try:
             send(self._socket, message)
@@ -87,7 +87,7 @@ class ProcessSimulator:
             hung = isinstance(error, TimeoutError)
             self._process.kill()
             self._process.wait()
-            why = f"did not answer for {timeout_s:.0f} s" if hung else f"died: {self._last_words()}"
+            why = f"did not answer for {timeout_s:.0f} s" if hung else f"died: {self._crash_reason()}"
             raise SimulatorLost(f"The simulator's process {why}") from error
         if name := answer.get("error"):
             kind = getattr(errors, name, errors.EnvironmentFailed)
@@ -95,7 +95,7 @@ class ProcessSimulator:
             raise failure
         return answer
 
-    def _last_words(self) -> str:
-        self._said.seek(0)
-        lines = self._said.read()[-4000:].decode(errors="replace").strip().splitlines()
+    def _crash_reason(self) -> str:
+        self._stderr.seek(0)
+        lines = self._stderr.read()[-4000:].decode(errors="replace").strip().splitlines()
         return lines[-1][:300] if lines else f"exit code {self._process.returncode}"

@@ -1,4 +1,4 @@
-"""An episode's pictures as one file that browsers show: animated WebP, a third of a GIF's size."""
+"""Encoder of an episode's images into a file that browsers show: animated WebP, a third of a GIF's size."""
 
 from collections.abc import Sequence
 from io import BytesIO
@@ -8,20 +8,20 @@ from PIL import Image
 from workers.environments.environment import Frame
 
 MEDIA_TYPE = "image/webp"
-#: Pictures kept at most: of a longer episode every second one, then every fourth, ...
+#: Maximum images of a video: a longer episode keeps every second image, then every fourth, ...
 MAX_FRAMES = 300
 FRAME_MS = 50
 
 
 class Recorder:
-    """Keeps an even choice of an episode's pictures in bounded memory."""
+    """Recorder that keeps evenly spaced images of an episode, in bounded memory."""
 
     def __init__(self) -> None:
         self._frames: list[Frame] = []
         self._every, self._seen = 1, 0
 
     def wants_next(self) -> bool:
-        """Whether the next picture would be kept; if not, it need not be rendered."""
+        """Check whether the next image would be kept; if not, it need not be rendered."""
         self._seen += 1
         return (self._seen - 1) % self._every == 0
 

@@ -1,1 +1,1 @@
-"""Robot policies behind WebSocket servers of openpi's protocol: connections, the pool, and episodes run with it."""
+"""Robot policies behind WebSocket servers of openpi's protocol: connections, the pool, and the episodes that use it."""

@@ -1,4 +1,4 @@
-"""Where a policy server is."""
+"""Address of a policy server."""
 
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -12,7 +12,7 @@ class Address:
     """`ws://host:port`, or `wss://`; without user, password or query."""
     api_key: str = field(default="", repr=False)
     version: str = ""
-    """Of its policy, where it does not say one itself."""
+    """Version of its policy, if the server does not report a version itself."""
 
     @property
     def host(self) -> str:

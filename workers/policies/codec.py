@@ -1,7 +1,7 @@
-"""msgpack with NumPy arrays, as openpi's clients and servers exchange them.
+"""Codec for msgpack with NumPy arrays, in the format of openpi's clients and servers.
 
-Arrays of objects, records and complex numbers are refused both ways: the first could run code, the others no server of
-the protocol takes. Decoded arrays are read-only views of the message.
+Arrays of objects, records and complex numbers are refused in both directions: object arrays could run code, and no
+server of the protocol accepts the other two. Decoded arrays are read-only views of the message.
 """
 
 import math
@@ -14,11 +14,11 @@ _REFUSED = "OVc"
 
 
 class CodecError(ValueError):
-    """This cannot be written, or is no message."""
+    """The value cannot be encoded, or the bytes are not a valid message."""
 
 
 def encode(value: object) -> bytes:
-    """Raises CodecError for what the protocol has no form for."""
+    """Encode a value. Raises CodecError for a type that the protocol does not support."""
     try:
         packed: bytes = msgpack.packb(value, default=_pack)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -27,7 +27,7 @@ def encode(value: object) -> bytes:
 
 
 def decode(message: bytes | bytearray) -> Any:
-    """Raises CodecError when the message is none."""
+    """Decode a message. Raises CodecError for an invalid message."""
     try:
         return msgpack.unpackb(message, object_hook=_unpack)
     except (TypeError, ValueError, KeyError, OverflowError, RecursionError) as error:
@@ -36,7 +36,7 @@ def decode(message: bytes | bytearray) -> Any:
 
 def _pack(value: object) -> object:
     if not isinstance(value, np.ndarray | np.generic):
-        raise TypeError(f"there is no form for {type(value).__name__}")
+        raise TypeError(f"the type {type(value).__name__} is not supported")
     if value.dtype.kind in _REFUSED:
         raise TypeError(f"arrays of {value.dtype} are refused")
     if isinstance(value, np.ndarray):
@@ -47,9 +47,9 @@ def _pack(value: object) -> object:
 def _unpack(value: dict[Any, Any]) -> object:
     if b"__ndarray__" in value:
         data, dtype, shape = value[b"data"], _dtype(value[b"dtype"]), value[b"shape"]
-        # numpy would take a buffer that is too long; and a wrong type could lay its objects into foreign bytes.
+        # numpy accepts a buffer that is too long, and with a wrong dtype it could read foreign bytes as objects.
         if math.prod(shape) * dtype.itemsize != len(data):
-            raise ValueError(f"{len(data)} bytes are no {dtype} of shape {shape}")
+            raise ValueError(f"{len(data)} bytes do not fit {dtype} of shape {shape}")
         return np.ndarray(shape, dtype, data)
     if b"__npgeneric__" in value:
         return _dtype(value[b"dtype"]).type(value[b"data"])

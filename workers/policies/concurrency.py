@@ -1,19 +1,19 @@
-"""How many episodes a server needs at a time so that it need not wait for simulators.
+"""Estimate of the concurrent episodes that a policy server needs, so that it never waits for simulators.
 
-Each simulator costs memory and cores: as many as are of use, and no more.
+Each simulator costs memory and cores, so the estimate is no larger than necessary.
 """
 
 import math
 import threading
 
-#: Before anything is measured: one steps while the server infers for the other.
+#: Episodes before the first measurement: one simulator steps while the server infers for the second episode.
 FIRST = 2
-#: Share that the past has in the mean.
+#: Weight of earlier measurements in the decaying sums.
 _INERTIA = 0.9
 
 
 class Pace:
-    """Thread-safe."""
+    """Thread-safe estimate from measured simulation and inference times."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -21,14 +21,14 @@ class Pace:
         self._simulated_s = self._inferred_s = 0.0
 
     def note(self, simulated_s: float, inferred_s: float) -> None:
-        """What an episode took of both."""
+        """Record the simulation and inference seconds of an episode."""
         with self._lock:
             self._simulated_s = _INERTIA * self._simulated_s + simulated_s
             self._inferred_s = _INERTIA * self._inferred_s + inferred_s
 
     @property
     def episodes(self) -> int:
-        """For a server: while it infers for one, the others must get their steps done."""
+        """Episodes per server: while it infers for one episode, the other simulators must finish their steps."""
         if not self._inferred_s:
             return min(FIRST, self._most)
         return min(1 + max(1, math.ceil(self._simulated_s / self._inferred_s)), self._most)

@@ -1,7 +1,7 @@
-"""One policy server: connected when warmed or first used, and never trusted again after an error.
+"""Connection to a policy server: opened when warmed or first used, closed after every error.
 
-Used by one thread at a time; `workers.policies.pool` sees to that. Whatever goes wrong closes the socket: a reply that
-comes late must not be taken for the next one's.
+Used by one thread at a time, which `workers.policies.pool` guarantees. Every error closes the socket, so that a late
+reply is never mistaken for the reply to the next request.
 """
 
 import math
@@ -23,20 +23,20 @@ from workers.policies.server_errors import read_failure
 from workers.policies.sockets import BoundedSocket, BoundedTlsSocket, open_socket
 from workers.policies.websocket_frames import binary_frame
 
-#: Seconds until the first try after a failure; doubles with each failure in a row.
+#: Seconds until the first retry after a failure; doubles with each consecutive failure.
 FIRST_BACKOFF_S = 0.25
 MAX_BACKOFF_S = 15.0
-#: Calls whose time is remembered.
+#: Number of latest calls with a recorded latency.
 REMEMBERED = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long each wait may take."""
+    """Timeouts of a connection, in seconds."""
 
     connect_s: float = 5.0
     greeting_s: float = 60.0
-    """From connected to the metadata: the reference server greets nobody while it infers."""
+    """From the open connection to the metadata: the reference server greets no client while it infers."""
     reply_s: float = 120.0
 
 
@@ -44,7 +44,7 @@ class Limits:
 class Counts:
     calls: int = 0
     errors: int = 0
-    """Of calls and of connecting."""
+    """Errors of calls and of connection attempts."""
     connects: int = 0
     latencies_ms: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
@@ -56,14 +56,14 @@ class Counts:
 @dataclass(frozen=True, slots=True)
 class Reply:
     values: dict[str, Any]
-    """What the server sent; `actions` is the plan."""
+    """The reply of the server; `actions` is the plan."""
     seconds: float
     policy: PolicyIdentity
-    """Which one answered."""
+    """The policy that answered."""
 
     @property
     def server_ms(self) -> float | None:
-        """What the server itself says that the inference took."""
+        """Inference time in ms, as the server itself reports it."""
         timing = self.values.get("server_timing")
         number = timing.get("infer_ms") if isinstance(timing, dict) else None
         return float(number) if isinstance(number, int | float) else None
@@ -74,10 +74,10 @@ class Connection:
         self.address = address
         self.counts = Counts()
         self.metadata: Mapping[str, Any] = {}
-        """What the server said of itself when it was last connected."""
+        """Metadata that the server sent when it was last connected."""
         self.policy = NOBODY
         self.error = ""
-        """Why it is not connected; empty when it is, or was never tried."""
+        """Reason why it is not connected; empty while connected, and before the first attempt."""
         self._limits = limits or Limits()
         self._ws: websocket.WebSocket | None = None
         self._failures = 0
@@ -89,11 +89,12 @@ class Connection:
 
     @property
     def retry_in_s(self) -> float:
-        """How long a server that failed is let alone."""
+        """Remaining seconds of the backoff after a failure."""
         return max(0.0, self._retry_at - time.monotonic())
 
     def connect(self) -> None:
-        """Raises PolicyUnavailable, PolicyTimeout, or PolicyBroken when something else than a policy server answers."""
+        """Connect and read the metadata. Raises PolicyUnavailable, PolicyTimeout, or, if the other side is not a policy
+        server, PolicyBroken."""
         self.close()
         with self._guarded("connecting"):
             self._ws = websocket.WebSocket(skip_utf8_validation=True)
@@ -110,7 +111,7 @@ class Connection:
             greeting = self._receive()
             metadata = decode(greeting)
             if not isinstance(metadata, dict):
-                raise CodecError("its greeting is no metadata")
+                raise CodecError("its greeting is not a metadata dictionary")
             self.metadata, self.policy = metadata, identify(greeting, metadata, self.address.version)
         self.counts.connects += 1
         self.error = ""
@@ -119,10 +120,10 @@ class Connection:
         return self.exchange(frame_of(observation), timeout_s)
 
     def exchange(self, frame: bytes, timeout_s: float | None = None) -> Reply:
-        """Send a request's frame and wait for the reply. Connects if need be."""
+        """Send a request's frame and wait for the reply. Connects if necessary."""
         if not self.is_open:
             if wait_s := self.retry_in_s:
-                raise PolicyUnavailable(f"Let alone for {wait_s:.1f} s more: {self.error}")
+                raise PolicyUnavailable(f"Backing off for {wait_s:.1f} s more: {self.error}")
             self.connect()
         self.counts.calls += 1
         started = time.monotonic()
@@ -132,32 +133,32 @@ class Connection:
             sock.sendall(frame)
             values = decode(self._receive())
             if not isinstance(values, dict):
-                raise CodecError("its reply is no dictionary")
+                raise CodecError("its reply is not a dictionary")
         self._failures = 0
         seconds = time.monotonic() - started
         self.counts.latencies_ms.append(1000 * seconds)
         return Reply(values, seconds, self.policy)
 
     def tend(self) -> None:
-        """Answer the server's pings while nobody calls, and notice that it has gone: it closes silent clients after a
-        while. Raises what `exchange` would."""
+        """Answer the server's pings on an idle connection, since it closes silent clients after a while, and detect a
+        lost connection. Raises the same errors as `exchange`."""
         if not self.is_open:
             return
         with self._guarded("idle"):
-            while _has_something(self._sock()):
+            while _is_readable(self._sock()):
                 assert self._ws is not None
                 self._sock().deadline = time.monotonic() + self._limits.connect_s
                 opcode, _ = self._ws.recv_data(control_frame=True)
                 if opcode == websocket.ABNF.OPCODE_CLOSE:
                     raise websocket.WebSocketConnectionClosedException("it closed the idle connection")
                 if opcode in (websocket.ABNF.OPCODE_BINARY, websocket.ABNF.OPCODE_TEXT):
-                    raise CodecError("it spoke without being asked")
+                    raise CodecError("it sent a message without a request")
 
     def close(self) -> None:
         if ws := self._ws:
             self._ws = None
             if ws.sock:
-                ws.sock.close()  # no farewell: it would wait for the other side's
+                ws.sock.close()  # no closing handshake: it would wait for the server's reply
 
     def _sock(self) -> BoundedSocket | BoundedTlsSocket:
         assert self._ws is not None
@@ -172,24 +173,24 @@ class Connection:
             text = data.decode(errors="replace") if isinstance(data, bytes) else data
             raise read_failure(text, self.address.url)
         if opcode == websocket.ABNF.OPCODE_CLOSE:
-            raise websocket.WebSocketConnectionClosedException(_farewell(data))
+            raise websocket.WebSocketConnectionClosedException(_close_reason(data))
         assert isinstance(data, bytes)
         return data
 
     @contextmanager
     def _guarded(self, doing: str) -> Iterator[None]:
-        """Any error throws the socket away, and becomes one of ours."""
+        """Close the socket on every error, and translate the error into an AssayError."""
         server = f"The policy server {self.address.url}"
         try:
             yield
-        except PolicyFailed as error:  # the request's fault: the server need not be let alone
+        except PolicyFailed as error:  # caused by the request: no backoff for the server
             self._drop(str(error), 0.0)
             raise
         except PolicyBroken as error:
             self._fail(str(error))
             raise
         except (TimeoutError, websocket.WebSocketTimeoutException) as error:
-            self._fail(f"{server} was too slow ({doing}).")
+            self._fail(f"{server} timed out ({doing}).")
             raise PolicyTimeout(self.error) from error
         except websocket.WebSocketBadStatusException as error:
             refused = "refuses the API key" if error.status_code in (401, 403) else f"answers {error.status_code}"
@@ -198,7 +199,7 @@ class Connection:
         except (OSError, websocket.WebSocketConnectionClosedException) as error:
             self._fail(f"{server} cannot be reached or has gone ({doing}): {error}")
             raise PolicyUnavailable(self.error) from error
-        # websocket-client meets an answer that is no HTTP with whatever its parsing raises.
+        # For an answer that is not HTTP, websocket-client lets any error of its parser through.
         except (CodecError, websocket.WebSocketException, ValueError, LookupError, AttributeError) as error:
             self._fail(f"{server} does not speak the policy protocol ({doing}): {error}"[:400])
             raise PolicyBroken(self.error) from error
@@ -217,14 +218,14 @@ class Connection:
 
 
 def frame_of(observation: Mapping[str, Any]) -> bytes:
-    """The request, ready to be sent. Raises PolicyFailed for what the protocol has no form for."""
+    """Encode a request as a frame. Raises PolicyFailed for a value that the protocol does not support."""
     try:
         return binary_frame(encode(observation))
     except CodecError as error:
         raise PolicyFailed(f"The observation {error}") from error
 
 
-def _has_something(sock: BoundedSocket | BoundedTlsSocket) -> bool:
+def _is_readable(sock: BoundedSocket | BoundedTlsSocket) -> bool:
     if isinstance(sock, BoundedTlsSocket) and sock.pending():
         return True
     poll = select.poll()  # select() cannot watch file descriptors above 1023
@@ -232,6 +233,6 @@ def _has_something(sock: BoundedSocket | BoundedTlsSocket) -> bool:
     return bool(poll.poll(0))
 
 
-def _farewell(data: bytes) -> str:
+def _close_reason(data: bytes) -> str:
     code = int.from_bytes(data[:2]) if len(data) >= 2 else 0
     return f"it closed the connection ({code or 'no code'}) {data[2:200].decode(errors='replace')}".strip()

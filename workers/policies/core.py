@@ -1,4 +1,4 @@
-"""What a process needs to run episodes, put together once; and what it tells the others of its servers."""
+"""Resources of a process that runs episodes, created once, and its status reports about its policy servers."""
 
 import logging
 import threading
@@ -19,12 +19,13 @@ from workers.policies.servers.addresses import addresses
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two words about the servers; others take them to be true for ten.
+#: Seconds between two status reports about the servers; readers trust a report for ten seconds.
 TELL_S = 1.0
 
 
 class Policies:
-    """Connects at once, in threads of its own; to be made in the process that uses it."""
+    """Episode runner with status reports. It connects at once, in its own threads. Create it in the process that uses
+    it."""
 
     def __init__(self, core: JobCore, worker: Worker, urls: Sequence[str]) -> None:
         self._registry, self._worker = core.registry, worker
@@ -32,20 +33,20 @@ class Policies:
         self.runner = create_runner(core.settings, urls, worker.devices, owner)
         self.runner.pool.warm()
         self._closed = threading.Event()
-        threading.Thread(target=self._tell_on, name="policies", daemon=True).start()
+        threading.Thread(target=self._report, name="policies", daemon=True).start()
 
     def close(self) -> None:
         self._closed.set()
         self.runner.close()
 
-    def _tell_on(self) -> None:
+    def _report(self) -> None:
         said = False
         while not self._closed.is_set():
             try:
                 self._registry.tell_policies(self._worker, self.runner.pool.status())
                 said = False
-            except RedisError as error:  # it is told again; episodes do not wait for it
-                log.log(logging.DEBUG if said else logging.WARNING, "cannot tell of policy servers: %s", error)
+            except RedisError as error:  # the report is repeated; episodes do not wait for it
+                log.log(logging.DEBUG if said else logging.WARNING, "cannot report the policy servers: %s", error)
                 said = True
             self._closed.wait(TELL_S)
 
@@ -53,14 +54,14 @@ class Policies:
 def create_runner(
     settings: Settings, urls: Sequence[str], devices: Sequence[str], owner: Owner | None = None
 ) -> EpisodeRunner:
-    """`urls`: the servers that this process uses; `devices`: its GPUs, beside which simulators render. Connects when it
-    is first used, or warmed; to be made in the process that uses it."""
-    # Greeted late by a server that still infers for a caller who has given up: as patient as with a reply.
+    """Create an episode runner. `urls`: the servers that this process uses; `devices`: its GPUs, on which simulators
+    render. It connects when it is first used, or warmed; create it in the process that uses it."""
+    # A server that still infers for a caller that gave up sends its greeting late: allow as long as for a reply.
     limits = Limits(greeting_s=settings.policy_reply_s, reply_s=settings.policy_reply_s)
     simulators = Simulators(
         settings.simulators_min, settings.scale_down_idle_s, rendering_environment(devices, has_osmesa())
     )
-    # Where nobody has started the development policy, nobody misses it.
+    # The development policy is optional: its outage is no reason for a warning.
     outage_level = logging.INFO if settings.uses_development_policy else logging.WARNING
     return EpisodeRunner(
         Pool(addresses(settings, urls), limits, owner, outage_level=outage_level),

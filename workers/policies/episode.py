@@ -1,6 +1,6 @@
-"""One episode: a simulator, a policy server and an instruction, until the task is done or its steps are used up.
+"""Execution of one episode: simulator, policy server and instruction, until the task is done or its steps are used up.
 
-What keeps an episode from running is raised. An unsuccessful episode is one that ran.
+Errors that prevent an episode are raised. An unsuccessful episode is a result, not an error.
 """
 
 import math
@@ -21,18 +21,18 @@ from workers.policies.pool import Pool
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One server of a pool, as an episode holds on to it: others may use it in between."""
+    """The server of a pool that an episode keeps; other episodes may use the server between its calls."""
 
     pool: Pool
     url: str
     away_s: float = 60.0
-    """How long it may be away."""
+    """Maximum seconds without a connection to the server."""
     turn_s: float = math.inf
-    """How long others may have it before it is this one's turn."""
+    """Maximum seconds to wait while other episodes use the server."""
 
     def infer(self, observation: Mapping[str, Any], left_s: float = math.inf) -> Reply:
-        """`left_s`: what the episode has left. A call that has begun is not cut short for that: it would cost the
-        connection, and the server would go on inferring all the same."""
+        """Infer a plan. `left_s`: remaining seconds of the episode. A call in flight is not cut off after them, which
+        would cost the connection, and the server would continue the inference anyway."""
         return self.pool.infer(observation, min(self.turn_s, left_s), url=self.url, away_s=self.away_s)
 
 
@@ -43,8 +43,8 @@ def run_episode(
     deadline: float = math.inf,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> Episode:
-    """`deadline`: by time.monotonic(). Raises PolicyUnavailable, PolicyTimeout, PolicyBroken, PolicyFailed,
-    SimulatorLost, EnvironmentMissing, EnvironmentFailed, EpisodeTimeout or NoLongerWanted."""
+    """Run an episode until `deadline`, by time.monotonic(). Raises PolicyUnavailable, PolicyTimeout, PolicyBroken,
+    PolicyFailed, SimulatorLost, EnvironmentMissing, EnvironmentFailed, EpisodeTimeout or NoLongerWanted."""
     began = time.monotonic()
     start = simulator.start(spec)
     instruction = spec.instruction or start.instruction
@@ -82,15 +82,15 @@ def run_episode(
 
 
 def read_plan(values: Mapping[str, Any], steps: int, size: int) -> NDArray[np.float64]:
-    """The first actions of a reply, one a row. Raises PolicyFailed: the policy would answer the next try no better."""
+    """Return the first actions of a reply, one per row. Raises PolicyFailed: a retry would get no better reply."""
     actions = values.get("actions")
     if not isinstance(actions, np.ndarray) or actions.dtype.kind not in "fiu":
         raise PolicyFailed(f"The policy's reply has no numbers under `actions`; it has {sorted(map(str, values))}.")
     if actions.ndim != 2 or actions.shape[1] != size:
         raise PolicyFailed(f"The policy's actions have the shape {actions.shape}; the environment takes (n, {size}).")
     if len(actions) < steps:
-        raise PolicyFailed(f"The policy plans {len(actions)} steps; {steps} are to be done of each plan.")
+        raise PolicyFailed(f"The policy plans {len(actions)} steps; the environment needs {steps} steps per plan.")
     plan = np.asarray(actions[:steps], np.float64)
     if not np.isfinite(plan).all():
-        raise PolicyFailed("The policy's actions are not all finite numbers.")
+        raise PolicyFailed("The policy's actions contain NaN or infinite numbers.")
     return plan

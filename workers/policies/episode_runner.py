@@ -1,7 +1,8 @@
-"""Many episodes at a time on a process's policy servers.
+"""Runner of concurrent episodes on a process's policy servers.
 
-Several share a server, so that one's simulator steps while the server infers for another: with one in flight per server
-it has hardly a pause. An episode stays with its server; the next episode goes to whichever has the fewest.
+Several episodes share a server, so that the simulator of one episode steps while the server infers for the next: with
+one request in flight, the server hardly idles. An episode stays with its server; a new episode goes to the server with
+the fewest episodes.
 """
 
 import math
@@ -19,7 +20,7 @@ from workers.policies.concurrency import Pace
 from workers.policies.episode import Policy, run_episode
 from workers.policies.pool import Pool
 
-#: Seconds between two looks for a server with room, and at whether the work is still wanted.
+#: Seconds between two checks for a server with room, and for cancellation.
 LOOK_S = 0.1
 
 
@@ -34,8 +35,8 @@ class EpisodeRunner:
         wait_s: float = 60.0,
         episode_s: float = math.inf,
     ) -> None:
-        """`per_server`: episodes that share one at most; `wait_s`: how long one that is away is waited for;
-        `episode_s`: what an episode may take."""
+        """`per_server`: maximum episodes that share a server; `wait_s`: maximum seconds to wait for a disconnected
+        server; `episode_s`: timeout of an episode."""
         self.pool, self._simulators = pool, simulators
         self._per_server, self._wait_s, self._episode_s = per_server, wait_s, episode_s
         self._pace = Pace(per_server)
@@ -48,7 +49,7 @@ class EpisodeRunner:
             while True:
                 run.is_stopped = run.is_stopped or is_cancelled()
                 room = 0 if run.is_stopped else self._room - under_way
-                for spec in more(room) if room > 0 else ():
+                for spec in more(max(0, room)):
                     run.start(given, spec, self._run_one)
                     given, under_way = given + 1, under_way + 1
                 if not under_way:
@@ -57,7 +58,7 @@ class EpisodeRunner:
                     under_way -= 1
                     on_done(number, result)
         finally:
-            run.is_stopped = True  # also when the caller has gone
+            run.is_stopped = True  # also if the caller has failed
 
     def close(self) -> None:
         self.pool.close()
@@ -65,7 +66,8 @@ class EpisodeRunner:
 
     @property
     def _room(self) -> int:
-        """Episodes at a time. One where no server is there: it waits for one, and is told in the end that none came."""
+        """Maximum concurrent episodes. At least one: without a server it waits for a connection, and fails if the wait
+        times out."""
         there = sum(server.connected for server in self.pool.status())
         return max(1, there * self._pace.episodes)
 
@@ -78,12 +80,12 @@ class EpisodeRunner:
                     return self._run_on(run, spec, url)
                 if run.alone_s > self._wait_s:
                     why = self.pool.why()
-                    return PolicyUnavailable(f"No policy server was there for {self._wait_s:.0f} s: {why}.")
+                    return PolicyUnavailable(f"No policy server was connected for {self._wait_s:.0f} s: {why}.")
             time.sleep(LOOK_S)
 
     def _run_on(self, run: "_Run", spec: EpisodeSpec, url: str) -> Episode | AssayError:
         deadline = time.monotonic() + self._episode_s
-        # Each that shares the server has one call in the row, and each call an end.
+        # Each episode on the server has at most one queued call, and each call has a timeout.
         turn_s = self._wait_s + self._per_server * self.pool.limits.reply_s
         policy = Policy(self.pool, url, self._wait_s, turn_s)
         try:
@@ -96,7 +98,7 @@ class EpisodeRunner:
 
 
 class _Run:
-    """What one call of `run` shares with the threads of its episodes."""
+    """State that one call of `run` shares with the threads of its episodes."""
 
     def __init__(self, pool: Pool) -> None:
         self.is_stopped = False
@@ -110,14 +112,14 @@ class _Run:
         def episode() -> None:
             try:
                 self._results.put((number, work(self, spec)))
-            except BaseException as error:  # it is the caller's, who waits for this result
+            except BaseException as error:  # raised again in the caller, which waits for this result
                 self._results.put((number, error))
                 raise
 
         threading.Thread(target=with_job_context(episode), name=f"episode {number}", daemon=True).start()
 
     def results(self, timeout_s: float) -> Iterator[tuple[int, Episode | AssayError]]:
-        """Those that are there, waiting for the first at most so long."""
+        """Yield the available results; wait for the first at most `timeout_s`."""
         with suppress(Empty):
             while True:
                 number, result = self._results.get(timeout=timeout_s)
@@ -128,7 +130,7 @@ class _Run:
 
     @property
     def alone_s(self) -> float:
-        """Since a server was last there."""
+        """Seconds since a server was last connected."""
         if any(server.connected for server in self._pool.status()):
             self._seen_at = time.monotonic()
         return time.monotonic() - self._seen_at

@@ -1,11 +1,11 @@
-"""Which policy a server serves, from what it says of itself: part of what determines an episode."""
+"""Identity of the policy that a server serves, from the server's metadata: an input of every episode's result."""
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: Where servers of the protocol put them, best first. The protocol itself asks for neither.
+#: Metadata fields in which servers report name and version, best first. The protocol itself requires neither.
 _NAMES = ("policy_id", "policy", "name", "config_name", "config")
 _VERSIONS = ("policy_version", "version", "revision", "checkpoint", "checkpoint_dir", "checkpoint_step", "step")
 
@@ -14,9 +14,9 @@ _VERSIONS = ("policy_version", "version", "revision", "checkpoint", "checkpoint_
 class PolicyIdentity:
     name: str
     version: str
-    """Empty: unknown, so that one checkpoint cannot be told from the next and nothing may be cached."""
+    """Empty: unknown, so that two checkpoints cannot be distinguished and nothing may be cached."""
     digest: str
-    """Of all that the server says of itself: changes with anything."""
+    """Hash of the server's whole metadata message: changes with any field."""
 
     @property
     def is_known(self) -> bool:
@@ -27,7 +27,7 @@ NOBODY = PolicyIdentity("", "", "")
 
 
 def identify(greeting: bytes, metadata: Mapping[str, Any], version: str = "") -> PolicyIdentity:
-    """`version`: for servers that do not say it themselves."""
+    """Read the identity from a greeting. `version` is for servers that do not report a version."""
     digest = hashlib.sha256(greeting).hexdigest()[:16]
     return PolicyIdentity(_first(metadata, _NAMES) or "policy", _first(metadata, _VERSIONS) or version, digest)
 

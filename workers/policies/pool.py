@@ -1,7 +1,7 @@
-"""The policy servers of a process: each connected, tended and brought back by a thread of its own.
+"""Pool of a process's policy servers: a keeper thread per server connects it, tends it and reconnects it.
 
-Nobody but that thread ever waits for a connection to be made: who wants a server waits for a free one, up to a
-deadline, and a server that is down, or appears later, holds nobody up. One request is in flight per server.
+Only the keeper thread waits for a connection attempt. Callers wait for a free server, up to a deadline, so a server
+that is down, or appears later, delays no caller. At most one request is in flight per server.
 """
 
 import logging
@@ -23,9 +23,9 @@ from workers.policies.server_status import State, status_of
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks at an idle connection, and at who owns a server.
+#: Seconds between two checks of an idle connection, and of a server's lease.
 TEND_S = 2.0
-#: Seconds between two looks of who waits at whether the server is still there.
+#: Seconds between two checks of a waiting caller whether the server is still connected.
 LOOK_S = 0.25
 
 
@@ -35,7 +35,7 @@ class _Server:
     state: State = "away"
     away_since: float = field(default_factory=time.monotonic)
     seats: int = 0
-    """Episodes that run with it."""
+    """Episodes that run with this server."""
     is_owned: bool = False
     wake: threading.Event = field(default_factory=threading.Event)
 
@@ -56,13 +56,13 @@ class _Server:
 @dataclass(slots=True, eq=False)
 class _Waiter:
     url: str
-    """Empty: any server will do."""
+    """URL of the requested server; empty: any server."""
     server: _Server | None = None
     given: threading.Event = field(default_factory=threading.Event)
 
 
 class Pool:
-    """Thread-safe. Made in the process that uses it: a fork inherits neither threads nor sockets."""
+    """Thread-safe pool. Create it in the process that uses it: a fork inherits neither threads nor usable sockets."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Pool:
         tend_s: float = TEND_S,
         outage_level: int = logging.WARNING,
     ) -> None:
-        """`outage_level`: of the line that says that a server cannot be reached."""
+        """`outage_level`: level of the log line about a server that cannot be reached."""
         self._servers = {address.url: _Server(Connection(address, limits)) for address in addresses}
         self.limits = limits or Limits()
         self._owner: Owner = owner or Alone()
@@ -89,7 +89,7 @@ class Pool:
         return tuple(self._servers)
 
     def warm(self) -> None:
-        """Begin to connect, without waiting for it. The first `acquire` does this too."""
+        """Start to connect in the background, without waiting. The first `acquire` does this too."""
         with self._lock:
             if self._threads or self._closed.is_set():
                 return
@@ -102,9 +102,9 @@ class Pool:
 
     @contextmanager
     def acquire(self, timeout_s: float, url: str = "", away_s: float = math.inf) -> Iterator[Connection]:
-        """A free server's connection, or that server's, for one request. Who waits longest is served first.
+        """Yield the connection of a free server, or of the server `url`, for one request. First come, first served.
 
-        Raises PolicyUnavailable after the timeout; or earlier, when none that would do was there for `away_s`.
+        Raises PolicyUnavailable after the timeout; or earlier, when no suitable server was connected for `away_s`.
         """
         server = self._take(timeout_s, url, away_s)
         try:
@@ -120,14 +120,15 @@ class Pool:
         url: str = "",
         away_s: float = math.inf,
     ) -> Reply:
-        """One call. The request is made ready before a server is taken, so that none waits for that."""
+        """Make one call. The request is encoded before a server is acquired, so that no server waits for it."""
         frame = frame_of(observation)
         with self.acquire(wait_s, url, away_s) as connection:
             return connection.exchange(frame, reply_s)
 
     @contextmanager
     def seat(self, most: int) -> Iterator[str | None]:
-        """The connected server with the fewest episodes, if it has less than `most`: its URL, kept for the block."""
+        """Reserve a seat at the connected server with the fewest episodes, for the block. Yields the server's URL, or
+        None if it has `most` episodes already, or no server is connected."""
         with self._lock:
             there = [server for server in self._servers.values() if server.is_there]
             chosen = min(there, key=lambda server: server.seats, default=None)
@@ -147,17 +148,17 @@ class Pool:
             return [status_of(server.connection, server.state) for server in self._servers.values()]
 
     def metadata(self, url: str) -> Mapping[str, Any]:
-        """What the server said of itself; empty before it was first connected."""
+        """Return the metadata that the server sent; empty before the first connection."""
         return self._servers[url].connection.metadata
 
     def close(self) -> None:
-        """End all connections. What is in flight may still end; nothing new begins."""
+        """Close the connections. Requests in flight may still end; no new request starts."""
         self._closed.set()
         for server in self._servers.values():
             server.wake.set()
         deadline = time.monotonic() + self._tend_s
         for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))  # one that is connecting ends by itself
+            thread.join(max(0.0, deadline - time.monotonic()))  # a connecting thread ends by itself
         with self._lock:
             for server in self._servers.values():
                 if server.state != "busy":
@@ -165,7 +166,7 @@ class Pool:
 
     def _take(self, timeout_s: float, url: str, away_s: float) -> _Server:
         if url and url not in self._servers:
-            raise ValueError(f"{url} is none of this pool's servers")
+            raise ValueError(f"{url} is not a server of this pool")
         self.warm()
         with self._lock:
             for server in self._free:
@@ -187,19 +188,19 @@ class Pool:
         raise PolicyUnavailable(f"No policy server was free within {now - began:.0f} s: {self.why(url)}.")
 
     def _gone_s(self, url: str, since: float) -> float:
-        """How long none of the servers that would do has been there, since then."""
+        """Return for how long no suitable server has been connected, counted from `since` on."""
         wanted = [server for server in self._servers.values() if url in ("", server.url)]
         if any(server.is_there for server in wanted):
             return 0.0
         return time.monotonic() - max([since, *(server.away_since for server in wanted)])
 
     def why(self, url: str = "") -> str:
-        """Why no server is free, or not this one."""
+        """Say why no server, or not the server `url`, is free."""
         chosen = [server for server in self.status() if url in ("", server.url)]
-        return "; ".join(f"{server.url} {_situation(server)}" for server in chosen) or "there is none"
+        return "; ".join(f"{server.url} {_situation(server)}" for server in chosen) or "no server is configured"
 
     def _settle(self, server: _Server) -> None:
-        """After a use: to the next who waits, to the free ones, or back to its keeper."""
+        """After a request, pass the server to the next waiting caller, to the free servers, or back to its keeper."""
         with self._lock:
             if self._closed.is_set() or not server.is_owned:
                 self._leave(server)
@@ -229,13 +230,13 @@ class Pool:
         server.leave()
 
     def _keep(self, server: _Server) -> None:
-        """The life of one server's connection; the only thread that makes it."""
+        """Loop of the keeper thread of one server; no other thread connects it."""
         said = ""
         while not self._closed.is_set():
             try:
-                wait_s = self._look_after(server)
+                wait_s = self._check(server)
                 if server.connection.is_open and said:
-                    log.info("policy server %s is back", server.url)
+                    log.info("policy server %s is connected again", server.url)
                     said = ""
             except AssayError as error:
                 if not said:  # once per outage
@@ -244,16 +245,16 @@ class Pool:
             server.wake.wait(wait_s)
             server.wake.clear()
 
-    def _look_after(self, server: _Server) -> float:
-        """One look; how long until the next. Raises what keeps the server from being connected."""
+    def _check(self, server: _Server) -> float:
+        """Check the server once; return the seconds until the next check. Raises the error of a failed connection."""
         is_ours = self._owner.try_take(server.url)
         with self._lock:
             server.is_owned = is_ours
-            if server.state == "busy":  # whoever uses it will see to it
+            if server.state == "busy":  # the thread that uses it settles it
                 return self._tend_s
             if is_free := server.state == "free":
                 self._free.remove(server)
-                server.state = "busy"  # with us, for a moment
+                server.state = "busy"  # used by this thread, for a moment
         if not is_ours:
             server.connection.close()
             server.leave("elsewhere")
@@ -281,7 +282,7 @@ def _situation(server: PolicyServer) -> str:
     if server.busy:
         return "is busy"
     if server.elsewhere:
-        return "is another process's"
+        return "is leased by another process"
     if server.error:
-        return f"is away ({server.error})"
+        return f"is unavailable ({server.error})"
     return "is not connected yet"

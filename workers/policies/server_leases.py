@@ -1,7 +1,7 @@
-"""Who may talk to a server: one process at a time, of all processes of all hosts.
+"""Leases on policy servers: a server is used by at most one process at a time, over every host.
 
 The reference server serialises its clients and answers no health check meanwhile: two owners would only wait for each
-other, and neither could tell a slow server from a wedged one.
+other, and neither could distinguish a slow server from a wedged server.
 """
 
 import logging
@@ -19,34 +19,35 @@ log = logging.getLogger(__name__)
 
 _SCRIPTS = Path(__file__).with_name("scripts")
 
-#: Seconds that a server stays a worker's which has not said so again.
+#: Seconds after which a lease expires unless its worker renews it.
 LEASE_S = 10.0
 
 
 class Owner(Protocol):
-    """What a process asks before it connects. Called from the pool's threads: must neither raise nor take long."""
+    """Ownership of servers, which a process acquires before it connects. Called from the pool's threads: must neither
+    raise nor take long."""
 
     def try_take(self, url: str) -> bool:
-        """Become the server's owner, or remain it: asked again every few seconds (`pool.TEND_S`), so that a lease can
-        be renewed. False when another process owns it, or it is not known who does."""
+        """Acquire or renew the ownership of a server. The pool calls this every few seconds (`pool.TEND_S`), so that a
+        lease can be renewed. Return False when another process owns the server, or the owner is unknown."""
 
     def give_back(self, url: str) -> None:
-        """Another process may have it now."""
+        """Release the server, so that another process may own it."""
 
 
 class Alone:
-    """For a process that shares its servers with nobody."""
+    """Owner without leases, for a process that does not share its servers."""
 
     def try_take(self, url: str) -> bool:  # noqa: ARG002
         return True
 
     def give_back(self, url: str) -> None:
-        """Nobody else wants it."""
+        """Do nothing: no other process uses the server."""
 
 
 class Leases:
-    """By leases in the state Redis, for the processes of all hosts. While Redis is away, what is held is kept: nobody
-    else can take it then."""
+    """Owner through leases in the state Redis, for processes on every host. During an outage of Redis the held leases
+    stay valid: no other process can acquire a lease then."""
 
     def __init__(self, state: Redis, worker: str, node: str) -> None:
         self._worker, self._node = worker, node
@@ -58,7 +59,7 @@ class Leases:
         try:
             is_ours = bool(self._take(args=[self._server(url), self._worker, int(1000 * LEASE_S)]))
         except RedisError as error:
-            log.debug("cannot tell who owns %s: %s", url, error)
+            log.debug("cannot renew or acquire the lease on %s: %s", url, error)
             return url in self._held
         (self._held.add if is_ours else self._held.discard)(url)
         return is_ours
@@ -67,9 +68,9 @@ class Leases:
         self._held.discard(url)
         try:
             self._give_back(args=[self._server(url), self._worker])
-        except RedisError as error:  # it lapses by itself
-            log.debug("cannot give %s back: %s", url, error)
+        except RedisError as error:  # the lease expires by itself
+            log.debug("cannot release the lease on %s: %s", url, error)
 
     def _server(self, url: str) -> str:
-        """A loopback address means another server on every host."""
+        """Return the server's name in Redis: with the node for a loopback address, which differs on every host."""
         return f"{self._node}|{url}" if urlsplit(url).hostname in LOOPBACK else url

@@ -1,4 +1,4 @@
-"""What a pool says of one of its servers."""
+"""Status of a policy server, as its pool reports it."""
 
 from typing import Literal
 

@@ -1,7 +1,7 @@
-"""Sockets whose every wait ends at one deadline.
+"""Sockets with a deadline that bounds every wait.
 
-A socket's own timeout begins anew with each piece it gets: a server that drips a byte a second would hold its client
-for ever.
+A socket's own timeout restarts with each received piece: a server that sends one byte per second would block its
+client for ever.
 """
 
 import math
@@ -27,12 +27,12 @@ class BoundedSocket(socket.socket):
         return super().send(*arguments)
 
     def sendall(self, *arguments: Any) -> None:
-        self.settimeout(_left_s(self.deadline))  # for all of it
+        self.settimeout(_left_s(self.deadline))  # bounds the whole call
         super().sendall(*arguments)
 
 
 class BoundedTlsSocket(ssl.SSLSocket):
-    """`SSLSocket.sendall` is made of `send`s."""
+    """TLS socket with a deadline; `SSLSocket.sendall` calls `send`."""
 
     deadline = math.inf
 
@@ -46,7 +46,7 @@ class BoundedTlsSocket(ssl.SSLSocket):
 
 
 def _left_s(deadline: float) -> float | None:
-    """For `settimeout`, where None is for ever."""
+    """Return the remaining seconds for `settimeout`, where None means no timeout."""
     left_s = deadline - time.monotonic()
     if left_s <= 0:
         raise TimeoutError("timed out")
@@ -54,14 +54,14 @@ def _left_s(deadline: float) -> float | None:
 
 
 def open_socket(address: Address, deadline: float) -> BoundedSocket | BoundedTlsSocket:
-    """A connection to the server, secured where its URL says so. Raises OSError, TimeoutError among them."""
+    """Connect to the server, with TLS if its URL says so. Raises OSError, which includes TimeoutError."""
     left_s = max(deadline - time.monotonic(), 0.001)
     plain = socket.create_connection((address.host, address.port), left_s)
     bounded = BoundedSocket(fileno=plain.detach())
     try:
         bounded.deadline = deadline
         bounded.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A host that loses its power sends no farewell; while idle we would not notice.
+        # A host that loses power closes no connection: without keepalive an idle connection would stay open.
         bounded.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if hasattr(socket, "TCP_KEEPIDLE"):
             bounded.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)

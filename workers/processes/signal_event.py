@@ -1,29 +1,29 @@
-"""A bell that a signal handler may ring."""
+"""Event that a signal handler may set."""
 
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 
 class SignalEvent:
-    """For one waiting thread.
+    """Reentrant event for a single waiting thread.
 
-    Not threading.Event: the thread that waits on one holds its lock for moments, and a handler that interrupts it just
-    then, and rings, waits for that lock for ever. SimpleQueue is made for this.
+    Not threading.Event: a waiting thread holds the lock of its event for moments, and a handler that interrupts the
+    thread at that time, and sets the event, would deadlock on the lock. SimpleQueue is reentrant for this purpose.
     """
 
     def __init__(self) -> None:
-        self._rings: SimpleQueue[None] = SimpleQueue()
+        self._signals: SimpleQueue[None] = SimpleQueue()
 
-    def ring(self) -> None:
-        self._rings.put(None)
+    def set(self) -> None:
+        self._signals.put(None)
 
     def wait(self, seconds: float) -> bool:
-        """Until it rings, or has rung since the last wait; False when it did not within these seconds."""
+        """Wait until the event is set, or was set since the last wait. Return False if the seconds pass first."""
         try:
-            self._rings.get(timeout=max(0.0, seconds))
+            self._signals.get(timeout=max(0.0, seconds))
         except Empty:
             return False
         with suppress(Empty):
             while True:
-                self._rings.get_nowait()
+                self._signals.get_nowait()
         return True

@@ -1,6 +1,6 @@
-"""Child processes that are kept running: started, watched, restarted with backoff, stopped without leaving orphans.
+"""Supervisor of child processes: starts, watches and restarts them with backoff, stops them without leaving orphans.
 
-What the children are is the caller's business; `workers.launch` and `workers.up` use it.
+The caller chooses the commands to run; `workers.launch` and `workers.up` use it.
 """
 
 import ctypes
@@ -19,20 +19,20 @@ from workers.processes.signal_event import SignalEvent
 
 log = logging.getLogger(__name__)
 
-#: A child that asks not to be started again exits with one of these: sysexits' "temporary failure" for a name that is
-#: taken, and "configuration error" for a setting nobody will mend while we run.
+#: Exit codes of a child that must not be restarted: sysexits' "temporary failure" for a name that is taken, and
+#: "configuration error" for an invalid setting, which does not change while the supervisor runs.
 EXIT_NAME_TAKEN = 75
 EXIT_MISCONFIGURED = 78
-#: A worker whose child was lost ends so, and is started again at once.
+#: Exit code of a worker that lost its child process; it is restarted at once, without backoff.
 EXIT_CHILD_DIED = 70
-#: Seconds until the first restart; doubles with each death in a row.
+#: Seconds until the first restart; doubles with each consecutive death.
 FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 30.0
-#: Seconds of life after which earlier deaths are forgotten.
+#: Seconds of uptime after which the backoff is reset.
 STEADY_S = 30.0
-#: Seconds between two looks at the children; a death or a signal is seen at once.
+#: Seconds between two checks of the children; a death or a signal is handled at once.
 TICK_S = 0.5
-#: Seconds a killed child may take to be gone.
+#: Maximum seconds to wait for a killed child to end.
 KILL_S = 5.0
 
 
@@ -41,12 +41,12 @@ class Command:
     name: str
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Added to this process's own."""
+    """Added to the environment of this process."""
     restart: bool = True
     log_path: str = ""
-    """Output goes here; empty: where ours goes."""
+    """File for its output; empty: the output of this process."""
     stop_last: bool = False
-    """The others call it: it is told to stop when they have ended."""
+    """Whether other children depend on it: it is told to stop after they have ended."""
 
 
 @dataclass(slots=True)
@@ -64,34 +64,34 @@ class Child:
 
 
 class Supervisor:
-    """Runs in the main thread; `run` returns when told to stop or when no child is left."""
+    """Supervisor in the main thread; `run` returns on a stop signal or when no child is left."""
 
     def __init__(self, stop_grace_s: float, kill_s: float = 1.0) -> None:
-        """`kill_s`: what children that are supervisors themselves get for killing theirs, after the grace period."""
+        """`kill_s`: seconds after the grace period in which children that are supervisors kill their own children."""
         self._stop_grace_s = stop_grace_s
         self._kill_s = kill_s
         self._children: dict[str, Child] = {}
         self._stop_signals = 0
         self._wake = SignalEvent()
         self.on_death: Callable[[str], None] = lambda _: None
-        """Called with the name of a child that died, when it and all its processes are gone."""
+        """Called with the name of a child that died, after its whole process group is gone."""
         self.failed: dict[str, int] = {}
-        """Children that ended for good by themselves, with their exit codes."""
+        """Exit codes of children that ended by themselves and are not restarted, by name."""
 
     @property
     def children(self) -> dict[str, Child]:
         return self._children
 
     def handle_signals(self, pass_on: Sequence[signal.Signals] = ()) -> None:
-        """Stop on SIGTERM, SIGINT and SIGQUIT; hand others that the children understand on to them."""
+        """Stop on SIGTERM, SIGINT and SIGQUIT; forward the signals of `pass_on` to the children."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, self._on_stop)
         for number in pass_on:
             signal.signal(number, self._pass_on)
-        signal.signal(signal.SIGCHLD, lambda *_: self._wake.ring())
+        signal.signal(signal.SIGCHLD, lambda *_: self._wake.set())
 
     def pause(self, seconds: float) -> bool:
-        """Wait, but not past a signal to stop; True when there was one."""
+        """Wait until the time has passed or a stop signal arrives. Return True after a stop signal."""
         deadline = time.monotonic() + seconds
         while not self._stop_signals and (left_s := deadline - time.monotonic()) > 0:
             self._wake.wait(left_s)
@@ -105,21 +105,21 @@ class Supervisor:
         log.info("%s started, pid %d", command.name, child.process.pid)
 
     def stop(self, name: str) -> None:
-        """Ask one child to finish what it is doing and end. It is never killed for taking long."""
+        """Ask a child to finish its current work and end. It is never killed for taking long."""
         child = self._children[name]
         child.stopping = True
         _signal(child, signal.SIGTERM)
 
     def kill(self, name: str) -> None:
-        """End one child that is of no more use, with all below it. It is started again like any that died."""
+        """Kill a child that is no longer usable, with its process group. It is restarted like any child that died."""
         child = self._children[name]
         if child.process and child.process.poll() is None:
             _kill_group(child)
 
     def run(self, tick: Callable[[], None] | None = None) -> None:
-        """Watch until told to stop, then stop all children. Calls `tick` about twice a second.
+        """Watch the children until a stop signal, then stop them. Calls `tick` about twice a second.
 
-        Ends by itself when no child is left, unless a tick may still start one and none has failed for good.
+        Returns by itself when no child is left, unless a tick may still start a child and no child has failed for good.
         """
         try:
             while not self._stop_signals and (self._children or (tick and not self.failed)):
@@ -131,8 +131,8 @@ class Supervisor:
             self.shutdown()
 
     def shutdown(self) -> None:
-        """SIGTERM to all, to those that others call when the others have ended; SIGKILL to their process groups after
-        the grace period or a second signal."""
+        """Send SIGTERM to the children, to `stop_last` children after the others have ended; send SIGKILL to their
+        process groups after the grace period or a second signal."""
         told = self._stop_signals
         if told and self._children:
             log.info("stopping; a second Ctrl-C or SIGTERM kills")
@@ -147,7 +147,7 @@ class Supervisor:
         late = self._alive()
         for child in late:
             log.warning("%s did not end in time: killed", child.command.name)
-            # A supervisor below us kills its own children on a second SIGTERM, then ends.
+            # A child that is a supervisor kills its own children on a second SIGTERM, then ends.
             _signal(child, signal.SIGTERM)
         deadline = time.monotonic() + self._kill_s
         while self._alive() and time.monotonic() < deadline:
@@ -163,11 +163,11 @@ class Supervisor:
         return [child for child in chosen if child.process and child.process.poll() is None]
 
     def poll(self) -> None:
-        """One look at all children: note who ended, start again who should be."""
+        """Check every child once: record the children that ended, restart the children that are due."""
         now = time.monotonic()
         for name, child in list(self._children.items()):
             if child.process is not None and (code := child.process.poll()) is not None:
-                _kill_group(child)  # what the child itself left behind
+                _kill_group(child)  # processes that the child left behind
                 child.process = None
                 if child.stopping:
                     log.info("%s ended", name)
@@ -194,7 +194,7 @@ class Supervisor:
 
     def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
         self._stop_signals += 1
-        self._wake.ring()
+        self._wake.set()
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
         for child in self._children.values():
@@ -209,14 +209,14 @@ def _spawn(command: Command) -> "subprocess.Popen[bytes]":
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            # Its own session: Ctrl-C in the terminal reaches only us, and we pass it on in order.
+            # Its own session: Ctrl-C in the terminal reaches only this process, which stops the children in order.
             start_new_session=True,
             preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
 
 
 def _end_with_parent() -> None:
-    """Have Linux send us SIGTERM when the parent dies, even by kill -9: no orphans. Runs between fork and exec."""
+    """Make Linux send SIGTERM to the child when its parent dies, even by kill -9. Runs between fork and exec."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
@@ -231,14 +231,14 @@ def _wait(child: Child, seconds: float) -> None:
         try:
             child.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            log.debug("%s is still there after %.1f s", child.command.name, seconds)
+            log.debug("%s has not ended after %.1f s", child.command.name, seconds)
 
 
 def _kill_group(child: Child) -> None:
     assert child.process is not None
     try:
         os.killpg(child.process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):  # macOS says EPERM for a group of zombies
+    except (ProcessLookupError, PermissionError):  # macOS returns EPERM for a group of zombies
         return
 
 

@@ -1,1 +1,1 @@
-"""HTTP calls of outside APIs."""
+"""HTTP calls of outside APIs: retries, rate limits, fallbacks."""

@@ -1,6 +1,7 @@
-"""Calls of outside APIs: each waits its turn, is tried again where that may help, and falls back. Implements `Ask`.
+"""Client of outside APIs: calls are rate-limited, retried if retryable, and fall back on a second profile.
 
-One per process, on its asyncio loop; clients are made on first use and shared by all tasks and jobs.
+Implements `Ask`. Each process has one instance, on its asyncio loop; HTTP clients are created on first use and shared
+by every task and job.
 """
 
 import asyncio
@@ -31,11 +32,12 @@ from workers.providers.client import Answered, ApiClient, TryFailed
 
 log = logging.getLogger(__name__)
 
-#: Seconds it is remembered what a model cannot take, and in this process before it looks again.
+#: TTL in Redis of a lesson (a request feature that a model does not support), and seconds for which a process caches
+#: the lessons before it reads them again.
 LESSON_S, LOOK_S = 86400, 60.0
-#: Seconds of an open circuit that a call waits for where it is, though it may rest.
+#: Maximum seconds of an open circuit that a call waits for inside its worker, even if it `may_rest` elsewhere.
 WAITED_S = 1.0
-#: Connections to Redis of one process's calls: one for each profile in use, and some to spare.
+#: Redis connections for the calls of a process: one for each profile in use, plus a reserve.
 REDIS_CONNECTIONS = 16
 
 
@@ -48,10 +50,10 @@ class ApiCalls:
         holder: str = "",
         tracer: Tracer | None = None,
     ) -> None:
-        """`holder`: a name that no other live process has, but the one that takes its place has again: then the places
-        of a process that was killed are free when the next one asks."""
+        """`holder`: a name that is unique among live processes and that a replacement process reuses: the in-flight
+        places of a killed process are then free as soon as its replacement calls."""
         self._profiles, self._environment = profiles, environment
-        # A pool that waits: whatever thousands of calls do at the same moment takes a few connections.
+        # A blocking pool: the commands of thousands of concurrent calls share a few connections.
         pool = BlockingConnectionPool.from_url(
             redis_url,
             decode_responses=True,
@@ -101,7 +103,7 @@ class ApiCalls:
                 names.append(profile.fallback)
 
     def client(self, profile: Profile) -> ApiClient:
-        """Raises ApiRefused when the key is not there."""
+        """Return the HTTP client of a profile, created on first use. Raises ApiRefused when the key is missing."""
         client = self._clients.get(profile.name)
         if client is None:
             try:
@@ -115,15 +117,15 @@ class ApiCalls:
         return self._limiter
 
     async def lessons(self, profile: Profile, model: str) -> frozenset[Lesson]:
-        """What this model cannot take, as far as anybody knows."""
-        async with self._looking:  # one looks for all who begin at the same moment
+        """Return the request features that this model is known not to support, from this process or from Redis."""
+        async with self._looking:  # concurrent calls share the lookup
             known, looked_at = self._lessons.get((profile.name, model), (frozenset(), float("-inf")))
             if time.monotonic() - looked_at > LOOK_S:
                 try:
                     names = await self._state.hkeys(keys.api_lessons(profile.name, model))
                     known = frozenset(lesson for lesson in get_args(Lesson) if lesson in names)
-                except RedisError as error:  # what others have learnt spares a try: no call fails for want of it
-                    log.debug("cannot tell what %s of %s cannot take: %s", model, profile.name, error)
+                except RedisError as error:  # a missing lesson only costs a try: no call fails
+                    log.debug("cannot read the lessons of model %s of profile %s: %s", model, profile.name, error)
                 self._lessons[profile.name, model] = known, time.monotonic()
         if profile.supports_schema == "auto":
             return known
@@ -131,7 +133,7 @@ class ApiCalls:
 
     async def learn(self, profile: Profile, model: str, lesson: Lesson, message: str) -> None:
         known, _ = self._lessons.get((profile.name, model), (frozenset(), 0.0))
-        if lesson in known:  # another call that was on its way has learnt it too
+        if lesson in known:  # a concurrent call in flight learnt it first
             return
         log.warning("profile %s, model %s: learnt %s from: %s", profile.name, model, lesson, message)
         self._lessons[profile.name, model] = known | {lesson}, time.monotonic()
@@ -139,8 +141,8 @@ class ApiCalls:
         try:
             await self._state.hset(key, lesson, message)
             await self._state.expire(key, LESSON_S)
-        except RedisError as error:  # the answer is there, and this process knows; others learn it by themselves
-            log.debug("cannot tell others what %s of %s cannot take: %s", model, profile.name, error)
+        except RedisError as error:  # this process keeps the lesson; other processes learn it themselves
+            log.debug("cannot store a lesson of model %s of profile %s: %s", model, profile.name, error)
 
     def _profile(self, name: str) -> Profile:
         try:
@@ -150,13 +152,13 @@ class ApiCalls:
 
 
 class _Attempt:
-    """All tries of one call at one profile."""
+    """The tries of a call at a single profile, up to its retry limit."""
 
     def __init__(
         self, calls: ApiCalls, call: ApiCall, profile: Profile, until: float | None, is_fallback: bool
     ) -> None:
         self._calls, self._call, self._profile, self._until = calls, call, profile, until
-        self._answers_as = profile.name if is_fallback else call.profile  # which may be a URL
+        self._answers_as = profile.name if is_fallback else call.profile  # the profile may be a URL
         named = call.model if not is_fallback or call.model in profile.models else ""
         self._model = named or profile.models[0]
         self._retries = profile.max_retries if call.max_retries is None else call.max_retries
@@ -174,7 +176,7 @@ class _Attempt:
                 while True:
                     try:
                         reply = await self._try()
-                        for lesson, message in self._learnt.items():  # it helped
+                        for lesson, message in self._learnt.items():  # the reduced request succeeded
                             await self._calls.learn(self._profile, self._model, lesson, message)
                         return reply
                     except TryFailed as error:
@@ -193,21 +195,21 @@ class _Attempt:
             raise ApiTimeout(f"{waited}; last: {last.message}" if last else waited) from None
 
     async def _after(self, failure: Failure) -> None:
-        """Wait before the next try; raises when there is none."""
-        if failure.lesson and failure.lesson not in self._learnt:  # once: then it is the API's last word
+        """Back off before the next try; raise the error if no try is left."""
+        if failure.lesson and failure.lesson not in self._learnt:  # once: a repeated complaint is final
             self._learnt[failure.lesson] = failure.message
             return
         if failure.kind == "limited":
             self._limited += 1
             if self._limited > MOST_LIMITED:
-                raise ApiUnavailable(f"asked to slow down {self._limited} times: {failure.message}")
-            # With Retry-After all wait at the limiter; who has none waits alone.
+                raise ApiUnavailable(f"rate-limited {self._limited} times: {failure.message}")
+            # With Retry-After every call waits at the limiter; without it only this call backs off.
             await asyncio.sleep(0 if failure.retry_after_s else backoff_s(min(self._limited, 3)))
             return
         self._give_up_if_done(failure)
         pause_s = backoff_s(self._failures)
         log.info(
-            "profile %s: try %d failed, again in %.1f s: %s", self._profile.name, self._tries, pause_s, failure.message
+            "profile %s: try %d failed, retry in %.1f s: %s", self._profile.name, self._tries, pause_s, failure.message
         )
         await asyncio.sleep(pause_s)
 
@@ -244,7 +246,7 @@ class _Attempt:
                 retry_after_s=failure.retry_after_s,
                 reason=failure.message,
             )
-            used = 0 if failure.status else None  # what was refused used nothing; what was lost may have
+            used = 0 if failure.status else None  # a refused call used no tokens; a lost call may have
             if failure.status:
                 span.set_attribute("http.response.status_code", failure.status)
             fail(span, failure.kind)
@@ -257,7 +259,7 @@ class _Attempt:
             limiter.release(profile, turn, replace(ended, seconds=time.monotonic() - began), used)
 
     def _begin_span(self) -> Span:
-        """Of one try. By OpenTelemetry's names for calls of models, as far as it has them."""
+        """Start the span of one try, with the attribute names of OpenTelemetry for model calls, where defined."""
         call, profile = self._call, self._profile
         attributes: dict[str, str | int] = {
             "gen_ai.operation.name": "chat",

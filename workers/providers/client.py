@@ -1,7 +1,7 @@
-"""One try of a call: over HTTP, through one `AsyncOpenAI` per profile with its own connections.
+"""HTTP client of a profile: sends a single try of a call through an `AsyncOpenAI` with its own connections.
 
-The SDK's retries are off, as retrying is the business of `api_calls.py`; its way of reading answers into models is not
-taken, as it costs CPU and nothing here needs it.
+The SDK's retries are off, because `calls.py` retries. The SDK's parsing of responses into models is bypassed, because
+it costs CPU and nothing here needs the models.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from tasks.providers.chat import NotACompletion, read_reply
 from tasks.providers.redaction import scrub
 from tasks.providers.retry import Failure, classify, exhausted_for_s
 
-#: Connections of a profile at most: beyond any ceiling of calls in flight.
+#: Maximum connections of a profile: above any limit of calls in flight.
 MOST_CONNECTIONS = 10_000
-#: Seconds an unused connection is kept.
+#: Seconds an idle connection is kept open.
 KEEP_ALIVE_S = 30.0
-#: Seconds to connect at most: a host that is gone is not waited for as long as an answer.
+#: Maximum seconds to connect: an unreachable host times out sooner than a slow answer.
 CONNECT_S = 10.0
 
 
 class TryFailed(Exception):
-    """One try failed."""
+    """A try of a call failed; `failure` holds its kind and message."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -40,14 +40,14 @@ class TryFailed(Exception):
 class Answered:
     reply: ApiReply
     exhausted_for_s: float
-    """The API said that nothing is left for so long."""
+    """Seconds until the rate limit resets, if the API reported it as exhausted; else 0."""
 
 
 class ApiClient:
-    """The connections of one profile, on one asyncio loop."""
+    """Client of a profile, with its own connections, on a single asyncio loop."""
 
     def __init__(self, profile: Profile, environment: Mapping[str, str] = os.environ) -> None:
-        """Raises SettingsError when the key is not where the profile says."""
+        """Raises SettingsError when the key that the profile names is missing."""
         key = read_key(profile, environment)
         secret = key.get_secret_value() if key else ""
         self._profile = profile
@@ -58,20 +58,20 @@ class ApiClient:
             max_retries=0,
             http_client=DefaultAioHttpClient(
                 limits=httpx2.Limits(max_connections=MOST_CONNECTIONS, keepalive_expiry=KEEP_ALIVE_S),
-                # A redirect would carry prompts, and perhaps the key, to where nobody sent them.
+                # A redirect would send prompts, and perhaps the key, to a host that no setting names.
                 follow_redirects=False,
             ),
         )
-        # The SDK takes these from variables of OpenAI's; they are none of another endpoint's business.
+        # The SDK reads these from OpenAI's environment variables; other endpoints must not receive them.
         self._client.organization = self._client.project = self._client.admin_api_key = None
         self._client._custom_headers = dict(profile.headers)
         self._headers: dict[str, str | Omit] = {} if secret else {"Authorization": Omit()}
 
     async def ask(self, body: dict[str, Any], timeout_s: float) -> Answered:
-        """Raises TryFailed."""
+        """Send a try and return its reply. Raises TryFailed."""
         timeout = httpx2.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s))
         try:
-            async with asyncio.timeout(timeout_s):  # the transport's own would begin anew with every byte
+            async with asyncio.timeout(timeout_s):  # the transport's own timeout restarts with every byte
                 response = await self._client.post(
                     CHAT_PATH,
                     cast_to=httpx2.Response,
@@ -80,10 +80,10 @@ class ApiClient:
                 )
             return self._read(response, body)
         except openai.APIStatusError as error:
-            text, code = _told(error.body, error.message)
+            text, code = _message_and_code(error.body, error.message)
             message = f"{error.status_code}: {self._scrubbed(text)}"
             failure = classify(error.status_code, code, message, error.response.headers, body)
-            raise TryFailed(failure) from None  # its request holds the key
+            raise TryFailed(failure) from None  # the cause's request holds the key
         except (openai.APIConnectionError, TimeoutError) as error:
             raise TryFailed(self._unanswered(error, timeout_s)) from None
 
@@ -98,20 +98,20 @@ class ApiClient:
         return Answered(replace(reply, used_schema="response_format" in body), exhausted_for_s(response.headers))
 
     def _misread(self, response: httpx2.Response, reason: str, body: Mapping[str, object]) -> Failure:
-        """Some gateways answer 200 and put the error into the body."""
+        """Classify a response without a completion: some gateways answer 200 and put the error into the body."""
         try:
             error = response.json()["error"]
             status = int(error.get("code") or error.get("status") or 500)
-            text, code = _told(error, str(error))
+            text, code = _message_and_code(error, str(error))
             return classify(status, code, f"{status}: {self._scrubbed(text)}", response.headers, body)
         except (ValueError, KeyError, TypeError, AttributeError):
-            return Failure("server", f"The answer is no chat completion ({self._scrubbed(reason)}).")
+            return Failure("server", f"The answer is not a chat completion ({self._scrubbed(reason)}).")
 
     def _unanswered(self, error: BaseException, timeout_s: float) -> Failure:
         causes = [error]
         while following := causes[-1].__cause__ or causes[-1].__context__:
             causes.append(following)
-        # The transport calls every lost connection a timeout: what aiohttp itself raised tells them apart.
+        # The transport reports every lost connection as a timeout: aiohttp's own exception distinguishes the two.
         if isinstance(causes[-1], TimeoutError | asyncio.CancelledError):
             return Failure("timeout", f"{self._profile.host} did not answer within {timeout_s:g} s")
         reason = self._scrubbed(str(causes[-1])) or type(causes[-1]).__name__
@@ -121,8 +121,8 @@ class ApiClient:
         return scrub(text, self._secrets)
 
 
-def _told(body: object, otherwise: str) -> tuple[str, str]:
-    """Message and code of an error, in the forms that OpenAI, vLLM, Ollama and others give it."""
+def _message_and_code(body: object, otherwise: str) -> tuple[str, str]:
+    """Return message and code of an error body, in the formats of OpenAI, vLLM, Ollama and similar servers."""
     if isinstance(body, Mapping):
         inner = body.get("error", body)
         if isinstance(inner, Mapping):

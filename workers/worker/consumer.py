@@ -1,7 +1,7 @@
-"""Celery's consumer, which lets go of the connections to a broker that went away.
+"""Celery consumer that closes its connections after the connection to the broker is lost.
 
-kombu closes a channel by reading what is left on it, which fails when Redis is gone, and closes nothing then: every
-restart of Redis left a socket, and some 300 KB with it, until the worker ended.
+kombu closes a channel by reading its remaining messages. This fails when Redis is gone, and then nothing is closed:
+every restart of Redis leaked a socket, and some 300 KB with it, until the worker ended.
 """
 
 from typing import Any
@@ -16,10 +16,10 @@ class Consumer(CeleryConsumer):
         channels: list[Any] = list(transport.channels or ()) if isinstance(transport, Transport) else []
         super().on_connection_error_after_connected(exc)
         for channel in channels:
-            # kombu holds on to it, to give back in the end what was not acknowledged; the ledger knows better.
+            # kombu keeps a callback that requeues unacknowledged messages at exit; here the ledger does this.
             channel.qos._on_collect.cancel()
-            # Its sockets, not its pools: through them a task that still runs acknowledges its message later, and the
-            # worker ends with an error if they are gone.
+            # Disconnect the sockets, but keep the pools: a running task acknowledges its message through a pool later,
+            # and the worker would end with an error without it.
             for pool in (channel._pool, channel._async_pool):
                 if pool is not None:
                     pool.disconnect()

@@ -1,4 +1,4 @@
-"""The one asyncio loop of a process, and running coroutines on it from the threads that do the process's tasks."""
+"""Asyncio event loop of a process, in its own thread; the threads that run tasks submit coroutines to it."""
 
 import asyncio
 import os
@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: Seconds between two looks at whether the work is still wanted.
+#: Seconds between two checks whether the work was cancelled.
 LOOK_S = 0.25
-#: Seconds that what still runs may take to end when the loop is stopped.
+#: Maximum seconds for running coroutines to end when the loop is stopped.
 STOP_S = 5.0
-#: Results that come within this of each other are handed on together: each page is a commit.
+#: Results that arrive within this many seconds of each other are yielded as one page: each page is a commit.
 PAGE_S = 0.02
 
 
 class EventLoop:
-    """Started on first use, in the process that uses it: a prefork child must not inherit one."""
+    """Event loop, started on first use in the process that uses it: a prefork child must not inherit a running loop."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,7 +36,7 @@ class EventLoop:
             return self._loop
 
     def stop(self) -> None:
-        """End it, if it runs here; what still runs on it is cancelled."""
+        """Stop the loop if it runs in this process; coroutines that still run on it are cancelled."""
         with self._lock:
             loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
         if loop and thread and self._pid == os.getpid():
@@ -62,9 +62,7 @@ class EventLoop:
         def start_one(index: int, coroutine: Coroutine[Any, Any, T]) -> None:
             started = time.monotonic()
 
-            def end(
-                task: "asyncio.Task[T]",
-            ) -> None:  # called for a task, too, that was cancelled before its first step
+            def end(task: "asyncio.Task[T]") -> None:  # also called for a task cancelled before its first step
                 error = asyncio.CancelledError() if task.cancelled() else task.exception()
                 ended.put((index, error or task.result(), time.monotonic() - started))
 
@@ -90,7 +88,7 @@ class EventLoop:
                 if left and is_cancelled():
                     loop.call_soon_threadsafe(_cancel, tasks)
         finally:
-            if left:  # whoever read the pages gave up
+            if left:  # the caller stopped reading pages
                 loop.call_soon_threadsafe(_cancel, tasks)
 
 
@@ -107,7 +105,7 @@ async def _end_the_rest() -> None:
 
 
 def _drain(queue: "SimpleQueue[T]", wait_s: float) -> list[T]:
-    """All that is there; waits for the first."""
+    """Return every available result; wait for the first."""
     page: list[T] = []
     try:
         page.append(queue.get(timeout=wait_s) if wait_s else queue.get_nowait())

@@ -1,7 +1,7 @@
-"""A worker's heartbeat: a thread of its parent process that keeps the record in the registry fresh.
+"""Heartbeat of a worker: a thread of its parent process that renews the worker's record in the registry.
 
-It runs in the parent, which does no work itself: a child that is busy, or stuck in a driver, neither stops it
-nor speaks through it.
+It runs in the parent, which runs no tasks itself: a child that is busy, or hangs in a driver, can neither stop the
+heartbeat nor send it.
 """
 
 import logging
@@ -31,7 +31,7 @@ class Heartbeat:
         active: Callable[[], int] = lambda: 0,
         measured: Callable[[Worker], Worker] = lambda worker: worker,
     ) -> None:
-        """`measured` adds to the record what the worker takes of its host."""
+        """`measured` adds the worker's resource figures to the record."""
         self._registry = registry
         self._worker = worker
         self._url = url
@@ -47,7 +47,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def register(self) -> None:
-        """Announce for the first time. Raises WorkerNameTaken, and RedisUnavailable or RedisRefused."""
+        """Announce the worker for the first time. Raises WorkerNameTaken, and RedisUnavailable or RedisRefused."""
         with translate_redis_errors(self._url):
             self._registry.announce(self._worker)
 
@@ -55,29 +55,29 @@ class Heartbeat:
         self._thread.start()
 
     def say(self, state: State) -> None:
-        """Change the state that others see, at once."""
+        """Change the published state of the worker, and publish it at once."""
         self._state = state
-        self._changed.ring()
+        self._changed.set()
 
     def leave(self) -> None:
-        """Stop the heartbeat and take the record away, so that nobody waits for it to lapse."""
+        """Stop the heartbeat and delete the record, so that no process waits for the record to expire."""
         self._ended.set()
-        self._changed.ring()
+        self._changed.set()
         if self._thread.is_alive():
             self._thread.join(self._interval_s + 1)
         try:
             with translate_redis_errors(self._url):
                 self._registry.leave(self._worker)
-        except AssayError as error:  # it lapses by itself
-            log.warning("could not sign off: %s", error)
+        except AssayError as error:  # the record expires by itself
+            log.warning("cannot delete the worker's record: %s", error)
 
     def _end_if_orphaned(self) -> None:
-        """Our launcher is dead, so nobody else holds us to the grace period: stop, and end for certain after it."""
+        """Stop the worker if its launcher has died. Kill it after the grace period, since no launcher enforces this."""
         if os.getppid() == self._parent:
             return
         if self._orphan_since is None:
             self._orphan_since = time.monotonic()
-            log.warning("the launcher is gone: stopping")
+            log.warning("the launcher has died: stopping")
             os.kill(os.getpid(), signal.SIGTERM)
         elif time.monotonic() - self._orphan_since > self._orphan_grace_s:
             os.killpg(os.getpgid(0), signal.SIGKILL)
@@ -94,7 +94,7 @@ class Heartbeat:
                     log.info("heartbeat is back")
                 said = ""
             except WorkerNameTaken as error:
-                # We were away for so long that our name was given to another.
+                # This worker was silent for so long that a new worker got its name.
                 log.error("%s This worker stops.", error)
                 os.kill(os.getpid(), signal.SIGTERM)
                 return

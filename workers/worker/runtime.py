@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: Seconds that connections may take to be closed: a worker that ends must not wait for a Redis that is gone.
+#: Maximum seconds for closing connections: a worker that ends must not wait for a Redis that is unreachable.
 CLOSE_S = 5.0
 
 
@@ -84,7 +84,8 @@ class ProcessRuntime:
         return self._runner
 
     def _get_engine(self) -> Engine | None:
-        """Made on first use, in the process that computes: neither launcher nor parent touches a device."""
+        """Return the engine, created on first use in the process that computes: neither launcher nor parent process
+        touches a device."""
         if self._worker.pool != "device":
             return None
         with self._lock:
@@ -102,28 +103,29 @@ class ProcessRuntime:
             return self._engine
 
     def _drop_copies(self, engine: "TransformersEngine") -> None:
-        """A rollout has a copy of its model, whose weights change: when it is over nobody generates with them again."""
+        """Drop the model copies of ended rollouts. A rollout has its own copy of its model, because the weights change;
+        after the rollout has ended, no request uses the copy again."""
         if not (rollouts := engine.copies):
             return
         try:
             states = self._core.store.states(rollouts)
-        except RedisError as error:  # next time
-            log.debug("cannot tell which rollouts are over: %s", error)
+        except RedisError as error:  # retried later
+            log.debug("cannot read the states of rollouts: %s", error)
             return
         for rollout, state in zip(rollouts, states, strict=True):
             if state not in ACTIVE:
-                log.info("rollout %s is over: its copy of the model goes", rollout)
+                log.info("rollout %s has ended: dropping its copy of the model", rollout)
                 engine.drop_copy(rollout)
 
     def _tell_models(self, inventory: "ModelInventory") -> None:
         self._told_at = time.monotonic()
         try:
             self._core.registry.tell_models(self._worker, inventory.loaded, inventory.loading, inventory.weights)
-        except RedisError as error:  # it is told again; work does not wait for it
-            log.warning("cannot tell which models are here: %s", error)
+        except RedisError as error:  # the report is repeated later; work does not wait for it
+            log.warning("cannot report the loaded models: %s", error)
 
     def _get_episodes(self) -> Episodes | None:
-        """Made on first use, in the process that is connected to the servers."""
+        """Return the episode runner, created on first use in the process that connects to the servers."""
         if not self._policy_urls:
             return None
         with self._lock:
@@ -136,7 +138,7 @@ class ProcessRuntime:
     def _get_bench(self) -> Bench | None:
         if self._worker.pool != "benchmark":
             return None
-        from tasks.deployment_benchmarks.runner import Bench as CoreBench  # all scenarios, which few processes need
+        from tasks.deployment_benchmarks.runner import Bench as CoreBench  # every scenario, which few processes need
 
         return CoreBench(self._core)
 
@@ -146,7 +148,7 @@ class ProcessRuntime:
         return Runs(self._core, self._profiles)
 
     def _get_ask(self) -> Ask:
-        """Calls of outside APIs; to be awaited on the loop of `run_async`."""
+        """Return the client of outside APIs; its calls must be awaited on the loop of `run_async`."""
         with self._lock:
             if self._calls is None:
                 from workers.providers.calls import (
@@ -159,8 +161,8 @@ class ProcessRuntime:
             return self._calls
 
     def prepare(self) -> None:
-        """Get ready while the worker starts, in the process that runs tasks: the first job is not to wait for an
-        import, nor for policy servers to be connected."""
+        """Create slow resources while the worker starts, in the process that runs tasks: the first job must not wait
+        for an import, nor for connections to policy servers."""
         if self._worker.pool == "api":
             threading.Thread(target=self._get_ask, name="prepare", daemon=True).start()
         elif self._policy_urls:
@@ -175,7 +177,7 @@ class ProcessRuntime:
         return self._loop.run_each(work, is_cancelled)
 
     def close(self) -> None:
-        """End connections and loop. No task may run any more."""
+        """Close the connections and stop the loop. No task may run any more."""
         with self._lock:
             calls, self._calls = self._calls, None
             policies, self._policies = self._policies, None

@@ -1,7 +1,7 @@
-"""What a worker takes of its host: memory and CPU of its processes, the time it was busy, the state of its GPUs.
+"""Telemetry of a worker: memory and CPU time of its processes, its busy time, the state of its GPUs.
 
-Measured by a thread of the parent process, for the heartbeat to carry: a driver that hangs stops these figures, and
-never the heartbeat.
+A thread of the parent process measures the figures and the heartbeat publishes them: a driver that hangs stops the
+figures, but never the heartbeat.
 """
 
 import logging
@@ -19,17 +19,17 @@ from workers.devices.nvml import MB, Nvml
 
 log = logging.getLogger(__name__)
 
-#: Measurements between two looks for new processes, which read all of the host's.
+#: Measurements between two searches for new child processes, which read every process of the host.
 LOOK_EVERY = 5
-#: Seconds without a word of the driver, which may hang, after which nothing is said of the GPUs.
+#: Seconds without an answer of the driver, which may hang, after which no GPU figures are reported.
 STALE_S = 30.0
 
 _DOUBLES = struct.Struct("dd")
 
 
 class BusyClock:
-    """Seconds in which at least one task ran. Told by the process that runs them, be it this one or one forked from it,
-    and read here: the figures lie in memory that both share."""
+    """Counter of the seconds in which at least one task ran. The process that runs tasks, this process or a forked
+    child, writes the counter into shared memory; this process reads it."""
 
     def __init__(self) -> None:
         self._shared = mmap.mmap(-1, _DOUBLES.size)
@@ -38,7 +38,7 @@ class BusyClock:
         self._most = 0.0
 
     def connect(self) -> None:
-        """Count all tasks of this worker."""
+        """Count every task of this worker."""
         signals.task_prerun.connect(self._begin, weak=False)
         signals.task_postrun.connect(self._end, weak=False)
 
@@ -58,14 +58,14 @@ class BusyClock:
 
     def read(self) -> float:
         total, since = _DOUBLES.unpack_from(self._shared)
-        # Written while we read, the two may not fit each other: the clock still never goes back.
+        # A concurrent write may make the two values inconsistent: the maximum keeps the clock from going back.
         self._most = max(self._most, total + (time.monotonic() - since if since else 0.0))
         return self._most
 
 
 @dataclass
 class Tree:
-    """This process and all below it."""
+    """CPU time and memory of this process and its descendants."""
 
     processes: list[psutil.Process] = field(default_factory=list)
     cpu_s: float = 0.0
@@ -81,9 +81,9 @@ class Tree:
         for process in self.processes:
             try:
                 with process.oneshot():
-                    cpu_s += sum(process.cpu_times()[:4])  # with those of children that have ended
+                    cpu_s += sum(process.cpu_times()[:4])  # includes children that have ended
                     memory += process.memory_info().rss
-            except psutil.Error:  # it ended; its parent counts what it used
+            except psutil.Error:  # it ended; its parent counts its CPU time
                 continue
         self.cpu_s, self.memory_mb = max(self.cpu_s, cpu_s), memory // MB
 
@@ -100,15 +100,15 @@ class Telemetry:
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     def start(self) -> None:
-        """Not before a prefork child has been forked: the driver must not be in use meanwhile."""
+        """Start to measure. Call it after the prefork child was forked: the driver must not be in use by then."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Does not wait: the thread may be in the driver."""
+        """Stop to measure, without waiting for the thread: it may hang in the driver."""
         self._ended.set()
 
     def upon(self, worker: Worker) -> Worker:
-        """The worker with the last figures."""
+        """Return the worker's record with the latest figures."""
         return replace(
             worker,
             memory_mb=self._tree.memory_mb,
@@ -126,7 +126,7 @@ class Telemetry:
         while True:
             try:
                 self.measure()
-            except (OSError, psutil.Error) as error:  # no reason to end
+            except (OSError, psutil.Error) as error:  # the next measurement may succeed
                 log.debug("this worker cannot be measured: %s", error)
             if self._ended.wait(self._interval_s):
                 return

@@ -14,7 +14,7 @@ from bench.peers.workload.inference_rows import TOKENS
 from bench.peers.workload.judge_questions import Question
 
 #: Log line of recovery.
-PUT_BACK = re.compile(r"is gone.*: (\d+) items wait again")
+PUT_BACK = re.compile(r"is dead.*: (\d+) items are pending again")
 
 
 class AssayInference(AssaySystem):

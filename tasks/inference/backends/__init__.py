@@ -1,1 +1,1 @@
-"""Who answers the rows of an inference job: `backend.py` says what a backend brings, each of the others is one."""
+"""Backends of inference jobs: `backend.py` has their interface, each further module an implementation."""

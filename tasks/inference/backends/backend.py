@@ -1,7 +1,7 @@
-"""Base of the backends of inference jobs: where rows run, and what determines an answer.
+"""Interface of a backend of inference jobs: validation, stage and cache keys of rows.
 
-Each backend brings a stage of its own: a device's engine takes rows as it has room, an API is asked for all at once,
-and a package's class answers one row at a time.
+Each backend has a stage of its own: a device's engine takes rows as it has room, an API is called concurrently for the
+rows of a chunk, and a package's class answers a single row at a time.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ class Backend(Protocol):
         """Raise InvalidRequest if this installation lacks something that the spec names."""
 
     def stage(self, spec: InferenceSpec) -> Stage[InferenceItem]:
-        """Return the one stage of a job that this backend answers."""
+        """Return the only stage of a job with this backend."""
 
     def batch_key(self, spec: InferenceSpec) -> str:
         """Return a key that is equal for jobs whose rows may share a batch."""
@@ -37,11 +37,12 @@ def answerable(item: InferenceItem, key: Callable[[], Key | None]) -> Key | None
 
 
 def prompt_key(spec: InferenceSpec, item: InferenceItem, answerer: Any) -> dict[str, Any] | None:
-    """The key where a prompt is all that is asked; `answerer` tells who answers from all others, or is None."""
+    """Return the cache key of a request that consists of a prompt. `answerer`: unique identification of the model or
+    endpoint that answers; without it (None) the row has no key."""
     if answerer is None:
         return None
     sampling = spec.sampling.model_dump(mode="json")
-    if not spec.sampling.temperature:  # nothing is drawn
+    if not spec.sampling.temperature:  # greedy decoding: random sampling fields have no effect
         sampling = {name: sampling[name] for name in ("temperature", "max_new_tokens", "stop")}
     return {
         "answerer": answerer,
@@ -53,5 +54,5 @@ def prompt_key(spec: InferenceSpec, item: InferenceItem, answerer: Any) -> dict[
 
 
 def whole_spec(spec: InferenceSpec) -> str:
-    """The batch key of rows that run by the whole spec."""
+    """Return the batch key of rows that share a batch only if their whole spec is equal."""
     return hashlib.sha256(spec.model_dump_json().encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""`openai`, `togetherai` and `vllm`: any endpoint that speaks OpenAI's API, asked by API workers through a profile."""
+"""Backends `openai`, `togetherai` and `vllm`: API workers call any OpenAI-compatible endpoint through a profile."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ from tasks.jobs.stage import AskStage, Key, Stage, Work
 from tasks.judging.key import Resolve
 from tasks.providers.call import ApiCall, ApiReply, Ask
 
-#: Calls that a chunk holds, and a first guess of the seconds one takes.
+#: Maximum rows of a chunk, and the initial estimate of the seconds that a row takes.
 BATCH, COST_S = 64, 2.0
 
 
@@ -34,7 +34,7 @@ class ByApi:
 
 
 class ApiStage(AskStage[InferenceItem]):
-    """Rows asked of an API through a profile, all samples of a row at once."""
+    """Answers rows by API calls through a profile; the samples of a row are requested concurrently."""
 
     def __init__(self, spec: InferenceSpec, resolve: Resolve) -> None:
         timeout_s = 2 * spec.timeout_s * (spec.max_retries + 1)
@@ -46,7 +46,7 @@ class ApiStage(AskStage[InferenceItem]):
         return answerable(work.item, lambda: self._key(work.item, profile_of(self._spec), self._spec.model))
 
     def stored_key(self, work: Work[InferenceItem], result: Result, key: Key) -> Key | None:  # noqa: ARG002
-        """Under the endpoint and model that really answered; None when there were several."""
+        """Return the key with the endpoint and model that really answered; None if several of them answered."""
         value: Any = result.value
         try:
             answerers = {(each["profile"], each["model"]) for each in value["answered_by"]}

@@ -1,12 +1,12 @@
-"""Backends of installed packages: an entry point of the group `assay.backends` names a class of this shape.
+"""Backends of installed packages: an entry point of the group `assay.backends` names a class with this interface.
 
     class Parrot:
         def generate_answer(self, query: str, context: str, retrieval_method: str) -> str:
             return query
 
-It is made once in a process, on first use, and called for one row at a time, on the queue of its `pool` (`device` if it
-does not say). If it has a `version`, equal rows are answered from one run and kept in the cache until that changes; a
-class without one may answer differently each time, and is asked each time.
+A process creates a single instance, on first use, and calls it for a single row at a time, on the queue of its `pool`
+(default: `device`). If the class has a `version`, equal rows are computed once and cached until the version changes; a
+class without a version may answer differently each time, and is called each time.
 """
 
 import time
@@ -23,7 +23,7 @@ from tasks.jobs.model import STOPPED, ItemError, Result, StageLimits
 from tasks.jobs.stage import BatchStage, Context, Key, Stage, Work
 
 GROUP = "assay.backends"
-#: A first guess of the seconds one row takes.
+#: Initial estimate of the seconds that a row takes.
 COST_S = 0.5
 
 
@@ -43,7 +43,7 @@ class Installed:
 
 
 class InstalledStage(BatchStage[InferenceItem]):
-    """Rows answered one at a time by a class of an installed package."""
+    """Answers rows, a single row at a time, by a class of an installed package."""
 
     def __init__(self, spec: InferenceSpec) -> None:
         limits = StageLimits(batch_items=1, cost_s=COST_S, timeout_s=spec.timeout_s)
@@ -66,43 +66,46 @@ class InstalledStage(BatchStage[InferenceItem]):
         if refused := refusal(item):
             return refused
         began = time.monotonic()
-        made = instance(self._spec.backend)
+        backend = instance(self._spec.backend)
         try:
-            text = made.generate_answer(*_arguments(item))
-        except Exception as error:  # noqa: BLE001  # whatever goes wrong in a backend is this row's outcome
+            text = backend.generate_answer(*_arguments(item))
+        except Exception as error:  # noqa: BLE001  # an error of a package's code fails only this row
             failure = ItemError("backend_failed", f"{type(error).__name__}: {error}"[:1000])
             return Result(error=failure, value={"exception_type": type(error).__name__})
         return answered(
             {
                 "answers": [str(text)],
                 "finish": ["stop"],
-                "tokens": {"prompt": 0, "completion": 0},  # it counts none
+                "tokens": {"prompt": 0, "completion": 0},  # the interface reports no tokens
                 "inference_time": round(time.monotonic() - began, 4),
                 "model": self._spec.model,
-                "version": str(getattr(made, "version", "")),
+                "version": str(getattr(backend, "version", "")),
             }
         )
 
 
 @lru_cache(maxsize=32)
 def instance(name: str) -> Answering:
-    """The one of this process."""
+    """Return this process's instance of a backend's class, creating it on first use."""
     return class_of(name)()
 
 
 @lru_cache(maxsize=32)
 def class_of(name: str) -> type[Answering]:
-    """Raises InvalidRequest for one that is not installed."""
+    """Load the class of a backend. Raises InvalidRequest for a backend that is not installed."""
     for each in entry_points(group=GROUP, name=name):
         return cast(type[Answering], each.load())
     known = ", ".join((*DEVICE_BACKENDS, *API_BACKENDS, *sorted(each.name for each in entry_points(group=GROUP))))
-    raise InvalidRequest(f"spec.backend: there is no backend {name!r}; backends are {known}", field="spec.backend")
+    raise InvalidRequest(f"spec.backend: unknown backend {name!r}: use {known}", field="spec.backend")
 
 
 def _pool_of(name: str) -> Literal["device", "api", "cpu"]:
     pool = getattr(class_of(name), "pool", "device")
     if pool not in ("device", "api", "cpu"):
-        raise InvalidRequest(f"spec.backend: {name} says it runs on {pool!r}, which is no pool", field="spec.backend")
+        raise InvalidRequest(
+            f"spec.backend: {name} has the unknown pool {pool!r}: its class must set device, api or cpu",
+            field="spec.backend",
+        )
     return cast(Literal["device", "api", "cpu"], pool)
 
 

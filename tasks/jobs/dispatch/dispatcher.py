@@ -1,4 +1,7 @@
-"""Filling the queues: chunks are written by the ledger, then announced on the broker. A lost message is sent again."""
+"""Dispatcher: fills queues with chunks. The ledger writes a chunk first, then a broker message announces it.
+
+Delivery is at least once: recovery sends a lost message again.
+"""
 
 import logging
 import time
@@ -15,7 +18,7 @@ from tasks.registry import Registry, Worker
 log = logging.getLogger(__name__)
 
 TASK = "assay.chunk"
-#: Seconds for which the list of workers is taken to be still true.
+#: TTL of the cached list of workers, in seconds.
 FLEET_S = 0.5
 
 
@@ -27,24 +30,24 @@ class Dispatcher:
         self._fleet: dict[str, list[Reader]] = {}
         self._fleet_at = float("-inf")
 
-    def fill(self, *pools: str) -> int:
-        """Top the pools' queues up, those of all pools if none is named. Returns the number of chunks dispatched."""
+    def fill(self, *pools: str, queue: str = "") -> int:
+        """Fill the queues of the named pools; without names, of every pool. Returns the number of chunks that wait on
+        `queue`, a queue of these pools."""
         readers = self._readers()
-        dispatched = 0
+        waiting = 0
         for pool in dict.fromkeys(queue_pool(pool) for pool in pools or QUEUED_POOLS):
             if readers.get(pool):
-                number, messages = self._ledger.fill(pool, readers[pool])
-                dispatched += number
+                waiting, messages = self._ledger.fill(pool, readers[pool], queue)
                 self.publish(messages)
-        return dispatched
+        return waiting
 
     def pass_on(self, queue: str) -> None:
-        """Announce what waits on a queue to its next reader."""
+        """Announce the best waiting chunk of a queue to its next consumer."""
         if message := self._ledger.waiting(queue):
             self.publish([message])
 
     def has_messages(self, queue: str) -> bool:
-        """Whether messages wait on the broker; not, when it is away."""
+        """Return whether messages wait on the broker; False when the broker is unavailable."""
         try:
             return self._app.queued(queue) > 0
         except BrokerUnavailable:
@@ -57,7 +60,7 @@ class Dispatcher:
                     TASK, message.queue, cast(Priority, message.priority), job_id=message.job_id, chunk=message.chunk
                 )
             except BrokerUnavailable as error:
-                # Dispatched but not announced: recovery announces it again once the broker is back.
+                # Dispatched but not announced: recovery announces it again once the broker is available.
                 log.warning("chunk %s is not announced yet: %s", message.chunk, error)
                 return
 
@@ -83,12 +86,12 @@ class Dispatcher:
         return self._fleet
 
     def forget_fleet(self) -> None:
-        """Look at the registry again next time."""
+        """Drop the cached list of workers, so that the next call reads the registry."""
         self._fleet_at = float("-inf")
 
 
 def with_policy_servers(workers: Sequence[Worker]) -> list[Worker]:
-    """Those that episodes are for: where a policy server is connected; where none is anywhere, all that wait for one,
-    so that episodes are told what is wrong."""
+    """Return the workers that run episodes: workers with a connected policy server. If no policy server is connected,
+    return the workers that wait for their policy server, so that episodes fail with the cause instead of waiting."""
     own = [worker for worker in workers if any(not server.elsewhere for server in worker.policies)]
     return [worker for worker in own if any(server.connected for server in worker.policies)] or own

@@ -1,6 +1,7 @@
-"""Bringing back what the dead held. Runs in the parent process of every worker; whoever ticks first does the round.
+"""Recovery: returns the chunks of dead processes to the pending lists, and announces lost chunks again.
 
-It never asks the broker what it holds: the ledger and the registry say what is to be done.
+Runs in the parent process of every worker; a lock in Redis lets only one process run each round. Recovery depends on
+the ledger and the registry only, and never reads the contents of the broker.
 """
 
 import logging
@@ -17,17 +18,18 @@ from tasks.registry import Worker
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two rounds, over all processes.
+#: Seconds between two rounds of the cluster.
 TICK_S = 0.9
-#: Seconds without any round that mean Redis stood still, or that nobody was there.
+#: Seconds without a round after which recovery assumes that Redis stalled, or that no process was running.
 STALL_S = 4.0
-#: Seconds a chunk may lie dispatched beside an idle reader before it is announced again.
+#: Seconds that a chunk may wait on a queue with an idle consumer before it is announced again.
 UNTAKEN_S = 2.0
 
 
 class Recovery:
     def __init__(self, core: CoreParts, holder: str, lease_s: float, idle_s: float) -> None:
-        """`holder`: names this process in the lock of a round; `idle_s`: seconds without request that end a rollout."""
+        """`holder`: name of this process in the lock of a round; `idle_s`: seconds without requests after which a
+        rollout is ended."""
         self._state = core.state
         self._ledger = core.ledger
         self._storage = core.storage
@@ -39,72 +41,75 @@ class Recovery:
         self._job_log = JobLog(core.state)
 
     def tick(self) -> bool:
-        """One round, unless another process has just done one."""
+        """Run a round of recovery, unless another process has just run a round. Return whether it ran."""
         tick = self._ledger.tick(self._holder, TICK_S, STALL_S, self._lease_s, STAGING_S)
         if not tick.is_ours:
             return False
         workers = self._registry.workers()
-        self._bury_the_dead(workers, tick.is_forgiving)
-        self._look_after_queues(workers, tick.is_forgiving)
+        self._reclaim_dead(workers, tick.is_forgiving)
+        self._check_queues(workers, tick.is_forgiving)
         self._ledger.tend(self._idle_s)
         self._dispatcher.forget_fleet()
         self._dispatcher.fill()
         self._job_log.write()
-        self._sweep(tick)  # last: storage may be slow, or away
+        self._sweep(tick)  # last: the storage may be slow or unavailable
         return True
 
     def _sweep(self, tick: Tick) -> None:
-        """Jobs first: each leaves its folder among the abandoned ones, whoever dies in between."""
+        """Remove expired jobs, then delete abandoned folders. Removing a job also records its folder as abandoned, so a
+        crash in between leaks no files."""
         for job in tick.expired:
             self._ledger.remove(job)
         for folder in tick.abandoned:
             try:
                 self._storage.delete(folder_path(folder))
             except StorageUnavailable as error:
-                log.warning("%s is deleted later: %s", folder, error)
+                log.warning("folder %s is deleted later: %s", folder, error)
                 continue
             self._state.zrem(keys.staging(), folder)
 
     def has_messages(self, queue: str) -> bool:
-        """Whether messages wait on the broker; not, when it is away."""
+        """Return whether messages wait on the broker; False when the broker is unavailable."""
         return self._dispatcher.has_messages(queue)
 
     def bury(self, incarnation: str) -> None:
-        """This process is dead for certain: its parent, or its launcher, saw it end."""
+        """Reclaim the chunks of a process whose death is proven: its parent, or its launcher, saw it end."""
         if self._state.sismember(keys.holders(), incarnation):
             self._reclaim(incarnation, proven=True)
             self._dispatcher.forget_fleet()
             self._dispatcher.fill()
 
     def release(self, worker: str) -> None:
-        """What else the processes of this worker held is free, and nobody is to blame for it."""
+        """Reclaim the remaining chunks of this worker's processes. No item becomes a suspect."""
         for holder in cast(set[str], self._state.smembers(keys.holders())):
             if holder.startswith(f"{worker}/"):
                 self._reclaim(holder, proven=False)
 
     def bury_worker(self, name: str) -> None:
-        """All processes of this worker are dead for certain."""
+        """Remove a worker whose death is proven from the registry, and reclaim the chunks of its processes."""
         if record := self._registry.get(name):
-            self._registry.leave(record)  # first, so that its work is not given to its own queue
+            self._registry.leave(record)  # first, so that its chunks are not dispatched to its own queue again
         for holder in cast(set[str], self._state.smembers(keys.holders())):
             if holder.split("/")[0] == name:
                 self.bury(holder)
 
-    def _bury_the_dead(self, workers: list[Worker], forgiving: bool) -> None:
+    def _reclaim_dead(self, workers: list[Worker], forgiving: bool) -> None:
         live = {worker.name: worker.incarnation for worker in workers}
         for holder in cast(set[str], self._state.smembers(keys.holders())):
             name, incarnation, _ = holder.split("/")
             if live.get(name) == incarnation:
                 continue
-            # Replaced: a name passes on only when its last holder is gone. Why it went, only its launcher knows.
+            # A name is reused only after its last holder ended, so a replaced process is dead even after a stall. The
+            # death is not proven to be the fault of an item: only the launcher knows its cause.
             if name in live or not forgiving:
                 self._reclaim(holder, proven=False)
 
     def _reclaim(self, incarnation: str, proven: bool) -> None:
         put_back = self._ledger.reclaim(incarnation, proven)
-        log.warning("%s is gone%s: %d items wait again", incarnation, "" if proven else " (no heartbeat)", put_back)
+        cause = "" if proven else " (no heartbeat)"
+        log.warning("process %s is dead%s: %d items are pending again", incarnation, cause, put_back)
 
-    def _look_after_queues(self, workers: list[Worker], forgiving: bool) -> None:
+    def _check_queues(self, workers: list[Worker], forgiving: bool) -> None:
         readers: dict[str, int] = {}
         for worker in workers:
             for queue in worker.queues:
@@ -112,13 +117,13 @@ class Recovery:
         for queue in cast(set[str], self._state.smembers(keys.queues())):
             if queue not in readers:
                 if not forgiving and (returned := self._ledger.unqueue(queue)):
-                    log.warning("nobody reads %s: %d chunks go elsewhere", queue, returned)
+                    log.warning("no worker consumes %s: %d chunks return to the pending list", queue, returned)
             elif lost := self._untaken(queue, readers[queue]):
-                log.warning("%s has an idle worker and untaken chunks: announcing %d again", queue, len(lost))
+                log.warning("%s has an idle worker and waiting chunks: announcing %d again", queue, len(lost))
                 self._dispatcher.publish(lost)
 
     def _untaken(self, queue: str, readers: int) -> list[Message]:
-        """Chunks that an idle reader should have taken by now: their messages are lost."""
+        """Return messages for chunks that an idle consumer should have taken by now: their first messages are lost."""
         pipeline = self._state.pipeline(transaction=False)
         pipeline.scard(keys.running(queue))
         pipeline.zrange(keys.dispatched(queue), 0, readers - 1)
@@ -131,7 +136,7 @@ class Recovery:
             )
             if not job or not at or seconds - float(at) < UNTAKEN_S:
                 continue
-            if not noticed_at:  # a worker between two chunks looks idle too
+            if not noticed_at:  # a worker between two chunks also looks idle: check again in the next round
                 self._state.hset(keys.chunk(chunk), "noticed_at", seconds)
             elif seconds - float(noticed_at) >= 1:
                 messages.append(Message(queue, chunk, str(job), str(priority)))

@@ -1,4 +1,7 @@
-"""One engine batch: claim, look up, compute, commit. Results of a kind that asks an API are committed as they come."""
+"""Batch runner: claims, looks up, computes and commits the items of an engine batch.
+
+Results of a stage that calls an API are committed as the replies arrive, not at the end of the batch.
+"""
 
 import logging
 import time
@@ -28,7 +31,7 @@ from tasks.tracing import activate
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks at whether a running batch's jobs are over.
+#: Seconds between two checks whether a running batch's jobs have ended.
 CANCEL_LOOK_S = 0.25
 
 
@@ -40,8 +43,8 @@ class BatchRunner:
         self._fill = fill
 
     def run(self, incarnation: str, batch: Sequence[Entry], ending: Sequence[Chunk]) -> set[str]:
-        """Run one batch, of one stage, with the first one's spec; `ending` chunks are over with it. Returns the stages
-        that items went on to."""
+        """Run a batch of a single stage, with the spec of its first item; `ending` chunks end with the batch. Returns
+        the stages that items passed to."""
         chunks = {entry.chunk.id: entry.chunk for entry in batch} | {chunk.id: chunk for chunk in ending}
         run = self._recorder.begin(incarnation, batch)
         found = self._recorder.look_up(run)
@@ -55,25 +58,25 @@ class BatchRunner:
         at = time.monotonic()
         for page in self._computed({name: entries[0] for name, entries in shared.items()}):
             now = time.monotonic()
-            seconds_each, at = (now - at) / len(page) if page else 0.0, now  # what the cache had cost nothing
+            seconds_each, at = (now - at) / len(page) if page else 0.0, now  # cache hits take no time
             self._recorder.keep([(shared[name][0], each.result) for name, each in page.items()])
             pairs = [(entry, Computed(found[entry.request], 0.0)) for entry in hits]
             pairs += [(entry, each) for name, each in page.items() for entry in shared[name]]
             hits = []
             left -= Counter(entry.chunk.id for name in page for entry in shared[name])
-            # A chunk ends with its own last item: a call that hangs does not hold those that were taken along with it.
+            # A chunk ends with its own last item: a slow API call does not delay other chunks of the same batch.
             over = {chunk.id for chunk in ending if not left[chunk.id]}
             ending = [chunk for chunk in ending if chunk.id not in over]
             named = over | {entry.chunk.id for entry, _ in pairs}
             onward |= self._recorder.commit(pairs, {name: chunks[name] for name in named}, over, seconds_each)
-            if left and (over or (page and batch[0].stage.limits.most_out)):  # what came in makes room for others
+            if left and (over or (page and batch[0].stage.limits.most_out)):  # committed items release in-flight slots
                 self._fill()
         return onward
 
     # --- computing ---
 
     def _computed(self, fresh: Mapping[str, Entry]) -> Iterator[Mapping[str, Computed]]:
-        """Results by name, at least one page of them; all names once."""
+        """Yield pages of results by name; at least one page, and each name exactly once."""
         names, entries = list(fresh), list(fresh.values())
         if not entries:
             yield {}
@@ -95,8 +98,8 @@ class BatchRunner:
             _within(entry, self._recorder.trace.of(entry.chunk.id), stage.ask(_ask_for(ask, entry), entry.work))
             for entry in entries
         ]
-        jobs = Counter(entry.chunk.job_id for entry in entries)  # that still wait for something
-        yield {}  # what the cache had need not wait for the first reply
+        jobs = Counter(entry.chunk.job_id for entry in entries)  # number of calls in flight per job
+        yield {}  # an empty page, so that cache hits are committed before the first reply
         for page in self._runtime.run_each(work, self._cancel_check(jobs)):
             jobs -= Counter(entries[index].chunk.job_id for index, _, _ in page)
             yield {names[index]: Computed(_as_result(outcome), seconds) for index, outcome, seconds in page}
@@ -105,11 +108,11 @@ class BatchRunner:
         context = self._context(self._cancel_check({entry.chunk.job_id for entry in entries}))
         try:
             results = stage.run(context, [entry.work for entry in entries])
-        except Exception as error:  # noqa: BLE001  # a kind's own bug is its items' outcome, not our end
+        except Exception as error:  # noqa: BLE001  # a bug in a kind fails its items, and must not end the worker
             return [_as_result(error)] * len(entries)
         if len(results) != len(entries):
             kind = entries[0].recipe.kind
-            message = f"{kind} gave {len(results)} results for {len(entries)} items."
+            message = f"The kind {kind} returned {len(results)} results for {len(entries)} items."
             return [Result(error=ItemError("internal_error", message))] * len(entries)
         return [checked(result) for result in results]
 
@@ -123,16 +126,16 @@ class BatchRunner:
         jobs: set[str],
         pass_on: Callable[[set[str]], None],
     ) -> set[str]:
-        """Run chunks on an engine that takes more while it runs; `jobs` grows with what it takes. Whenever items went
-        on to other stages, `pass_on` is told; those of the last commit are returned."""
+        """Run chunks on an engine that admits further chunks while it runs; their jobs are added to `jobs`. Each commit
+        after which items pass to other stages calls `pass_on` with them. Returns the stages of the last commit."""
         feed = Feed(self._recorder, incarnation, take, self._cancel_check(jobs), pass_on)
         context = self._context(feed.is_cancelled)
         feed.add(chunks, entries)
-        failure = Result(error=ItemError("internal_error", "The engine ended without an answer to this item."))
+        failure = Result(error=ItemError("internal_error", "The engine ended without a result for this item."))
         try:
             if entries:
                 stage.stream(context, feed)
-        except Exception as error:  # noqa: BLE001  # a kind's own bug is its items' outcome, not our end
+        except Exception as error:  # noqa: BLE001  # a bug in a kind fails its items, and must not end the worker
             failure = _as_result(error)
         feed.end(STOPPED if context.is_cancelled() else failure)
         return feed.onward
@@ -141,7 +144,7 @@ class BatchRunner:
         return Context(self._runtime.worker, is_cancelled, self._runtime)
 
     def _cancel_check(self, jobs: Collection[str]) -> Callable[[], bool]:
-        """Whether all these jobs are over; which they are may change meanwhile."""
+        """Return a function that checks whether every job has ended. `jobs` may change meanwhile."""
         looked_at, answer = time.monotonic(), False
 
         def is_cancelled() -> bool:
@@ -150,15 +153,15 @@ class BatchRunner:
                 looked_at = time.monotonic()
                 try:
                     answer = not any(state in ACTIVE for state in self._store.states(sorted(jobs)))
-                except RedisError as error:  # the batch goes on; its commit will wait
-                    log.debug("cannot tell whether the work is still wanted: %s", error)
+                except RedisError as error:  # the batch continues; its commit waits for Redis
+                    log.debug("cannot check whether the jobs of a batch have ended: %s", error)
             return answer
 
         return is_cancelled
 
 
 def _ask_for(ask: Ask, entry: Entry) -> Ask:
-    """The same for calls of this item's job: they wait their turn, and are paid for, in its name."""
+    """Bind `ask` to an item: its calls are queued, and their cost is counted, under the item's job and token."""
     recipe, item = entry.recipe, entry.work.index
 
     async def ask_for(call: ApiCall) -> ApiReply:
@@ -168,24 +171,24 @@ def _ask_for(ask: Ask, entry: Entry) -> Ask:
 
 
 async def _within(entry: Entry, span: Span, work: Coroutine[Any, Any, Result]) -> Result:
-    """The result, or that the item's own deadline passed. Its calls are part of the span."""
+    """Await an item's result, or time out at the item's own deadline. Its calls are part of the span."""
     seconds = entry.recipe.item_deadline_s
     try:
         with job_context((entry.chunk.job_id,)), activate(span):
             async with timeout(seconds):
                 return await work
     except TimeoutError:
-        failure = ItemError("timed_out", f"Not done within the {seconds} s that one item may take.")
+        failure = ItemError("timed_out", f"The item timed out: `item_deadline_s` is {seconds} s.")
         return Result(error=failure, timed_out=True)
 
 
 def _as_result(error: Result | BaseException) -> Result:
-    """What went wrong as the outcome of an item: our own errors by their name, anything else as a bug."""
+    """Convert an exception to a failed result: an AssayError by its name, other exceptions as `internal_error`."""
     if isinstance(error, Result):
         return checked(error)
     if isinstance(error, CancelledError):
         return STOPPED
     if isinstance(error, AssayError):
         return Result.of_error(error)
-    log.error("a batch failed", exc_info=error)
+    log.error("a batch failed with an unexpected error", exc_info=error)
     return Result(error=ItemError("internal_error", f"{type(error).__name__}: {error}"))

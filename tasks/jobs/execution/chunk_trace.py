@@ -1,4 +1,5 @@
-"""Spans of the chunks that run, each from the chunk's first batch to its end. Maintenance of stored jobs has none."""
+"""Trace spans of running chunks, each from the chunk's first batch to its end. Maintenance of stored jobs is not
+traced."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,23 +20,23 @@ class _RunningSpan:
     span: Span
     job_id: str
     traceparent: str
-    """Context of the request that submitted the job; empty where it was not traced."""
+    """Trace context of the request that submitted the job; empty if the request was not traced."""
     counts: Counter[str] = field(default_factory=Counter)
 
 
 class ChunkTrace:
-    """Open spans of this process's chunks, for all of its threads."""
+    """Open spans of this process's chunks, shared by its threads."""
 
     def __init__(self, tracer: Tracer, worker: str, queue: str) -> None:
         self._tracer, self._worker, self._queue = tracer, worker, queue
         self._running: dict[str, _RunningSpan] = {}
 
     def begin(self, batch: Sequence[Entry]) -> None:
-        """Open the spans of the chunks whose items are about to run together, where they are not open already."""
+        """Open the spans of chunks whose items are about to run in the same batch. Spans that are open already stay."""
         if isinstance(self._tracer, NoOpTracer) or not batch:
             return
         together = {entry.chunk.job_id: entry.recipe.trace for entry in batch}
-        if batch[0].stage.mode == "stream":  # the items join those that the engine runs already
+        if batch[0].stage.mode == "stream":  # the items join the running batch of the engine
             together |= {each.job_id: each.traceparent for each in self._running.values()}
         for entry in {entry.chunk.id: entry for entry in batch}.values():
             chunk, recipe = entry.chunk, entry.recipe
@@ -61,12 +62,13 @@ class ChunkTrace:
             self._running[chunk.id] = _RunningSpan(span, chunk.job_id, recipe.trace)
 
     def of(self, chunk: str) -> Span:
-        """Return the chunk's open span, or one that records nothing."""
+        """Return the chunk's open span, or a no-op span."""
         running = self._running.get(chunk)
         return running.span if running else INVALID_SPAN
 
     def count(self, chunk: str, settled: Iterable[Settled]) -> None:
-        """Count outcomes of the chunk's items. An item that goes on to another stage, or is retried, has none yet."""
+        """Count outcomes of the chunk's items. An item that passes to a later stage, or is retried, has no outcome
+        yet."""
         if running := self._running.get(chunk):
             running.counts.update("onward" if each.next else each.status for each in settled)
             running.counts["cached"] += sum(each.cached for each in settled)

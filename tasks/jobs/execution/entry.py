@@ -1,4 +1,4 @@
-"""One item of a chunk that runs, with the immutable part of its job."""
+"""Entry: an item of a running chunk, with the immutable part of its job and the hash of its request."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Entry:
     payload: dict[str, Any]
     work: Work[Any]
     request: str
-    """Hash of everything that determines the answer; empty if the answer is not cached."""
+    """Hash of the complete input that determines the answer; empty if the answer is not cached."""
     key: Key | None
     """The stage's key of the item; None if the answer is not cached."""
     plan: JobPlan
@@ -64,7 +64,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Equal for items of a batch that are computed once."""
+        """Deduplication key: items of a batch with equal names are computed once."""
         return self.request or f"{self.chunk.id}:{self.work.index}"
 
     @property
@@ -77,7 +77,7 @@ class Entry:
         return answer_namespace(self.plan.kind, self.stage)
 
     def trial_key(self, key: Key) -> Key:
-        """Return the key with the number of the trial: each trial has an answer of its own."""
+        """Return the key with the number of the trial: the answers of trials are cached separately."""
         return key_of(key, self.work.trial)
 
     def request_of(self, key: Key) -> str:
@@ -92,7 +92,7 @@ class Computed:
 
 
 def group_stage_after(stages: Sequence[StageRecord], stage: str) -> str:
-    """Return the grouped stage that an item of this stage has yet to reach; empty if there is none."""
+    """Return the grouped stage after this stage; empty if no later stage is grouped."""
     names = [each.name for each in stages]
     later = stages[names.index(stage) + 1 :] if stage in names else ()
     return next((each.name for each in later if each.grouped), "")

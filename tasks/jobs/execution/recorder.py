@@ -1,4 +1,4 @@
-"""What ledger and cache are told of a batch: that it begins, and what came of its items."""
+"""Recorder: writes the begin and the results of a batch to the ledger and to the cache. Commits are idempotent."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -14,9 +14,9 @@ from tasks.jobs.state.large_values import LargeValues, split
 from tasks.jobs.state.ledger import Chunk, Ledger, Settled
 from tasks.jobs.state.outcome import retry_later, settle
 
-#: Bytes of outcomes in one commit, about.
+#: Approximate maximum size of the outcomes of a commit, in bytes.
 COMMIT_BYTES = 512 * 1024
-#: Items in one commit: 500 take Redis up to 13 ms on a slow machine.
+#: Maximum number of items of a commit: a commit of 500 items takes Redis up to 13 ms on a slow machine.
 COMMIT_ITEMS = 200
 
 
@@ -29,7 +29,8 @@ class Recorder:
         self.trace = trace
 
     def begin(self, incarnation: str, batch: Sequence[Entry]) -> list[Entry]:
-        """Claim their requests. Returns those to be run: others are computed elsewhere, done, or no longer wanted."""
+        """Begin a batch: claim the requests of its items. Returns the items to run; the remaining items are computed by
+        other chunks, counted already, or belong to ended jobs."""
         grouped: dict[str, list[Entry]] = {}
         for entry in batch:
             grouped.setdefault(entry.chunk.id, []).append(entry)
@@ -49,7 +50,7 @@ class Recorder:
         return [entry for entry, verdict in zip(ordered, verdicts, strict=True) if verdict == "r"]
 
     def look_up(self, entries: Sequence[Entry]) -> dict[str, Result]:
-        """Once more after winning the claims: their last owner may have stored the answer just before."""
+        """Look up the cache again after claiming the requests: the previous owner may have just stored the answer."""
         asked = [entry for entry in entries if entry.request and entry.recipe.cache == "use"]
         if not asked:
             return {}
@@ -57,7 +58,7 @@ class Recorder:
         return self._cache.get(asked[0].answers, list(requests))
 
     def keep(self, fresh: Sequence[tuple[Entry, Result]]) -> None:
-        """Good answers go into the cache."""
+        """Write successful results to the cache."""
         answers: dict[str, Answer] = {}
         for entry, result in fresh:
             if entry.key is None or result.error is not None:
@@ -80,8 +81,9 @@ class Recorder:
         over: Collection[str],
         seconds_each: float,
     ) -> set[str]:
-        """Count results, of these chunks and those in `pairs`; those that are `over` end. In one round trip, which may
-        be repeated after a lost reply: counting is idempotent. Returns the stages that items went on to."""
+        """Count the results in `pairs`, and end the chunks in `over`; `chunks` has every chunk concerned. Takes a
+        single round trip, which is retried after a lost reply, since counting is idempotent. Returns the stages that
+        items passed to."""
         settled: dict[str, list[Settled]] = {}
         for entry, each in pairs:
             settled.setdefault(entry.chunk.id, []).append(self._settled(entry, each))
@@ -114,15 +116,15 @@ class Recorder:
     def _settled(self, entry: Entry, computed: Computed) -> Settled:
         attempts = entry.work.attempts + 1
         result = computed.result
-        if result.error and entry.stage.grouped:  # a group is retried whole or not at all
+        if result.error and entry.stage.grouped:  # single items of a group are never retried
             result = replace(result, error=replace(result.error, retryable=False))
         retry = retry_of(result.error, attempts)
         if retry is None and result.if_not_retried:
             result = result.if_not_retried
         result = entry.stage.advance(entry.work, result)
-        if result.error:  # it goes on to its group, which must not wait for it
+        if result.error:  # a failed item still passes to its group, which would wait for it forever
             result = replace(result, next=entry.plan.group_stage_after(entry.stage.name))
-        # Of all stages together.
+        # Sum of the latencies of every stage so far.
         latency_ms = 1000 * computed.seconds + ((entry.work.carry or {}).get("latency_ms") or 0.0)
         fill = entry.recipe.fill
         settled = settle(entry.work.index, entry.payload, result, attempts, latency_ms, self._worker, fill)

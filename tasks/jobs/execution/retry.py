@@ -1,13 +1,14 @@
-"""The one decision whether a failed item is tried again, as a pure function of its error and its attempts."""
+"""Retry policy of items: decides whether a failed item is retried, as a pure function of its error and its attempts."""
 
 from dataclasses import dataclass
 
 from tasks.jobs.model import ItemError
 
-#: Times an item is tried if its failure may pass, and the pause before the second try; the pause doubles each time.
+#: Maximum number of attempts of an item with a retryable error.
 MOST_ATTEMPTS = 3
+#: Delay before the second attempt, in seconds; it doubles with each attempt (exponential backoff).
 FIRST_RETRY_S = 0.5
-#: Times an item is begun while its API's circuit is open; the pauses of an open circuit add up to some minutes.
+#: Maximum number of attempts while the circuit breaker of an API is open; its delays add up to some minutes.
 MOST_RESTS = 7
 
 
@@ -17,11 +18,11 @@ class Retry:
 
     delay_s: float
     rests: bool = False
-    """Whether the whole stage of the job pauses for the delay, not only this item."""
+    """Whether the whole stage of the job is suspended for the delay, not only this item."""
 
 
 def retry_of(error: ItemError | None, attempts: int) -> Retry | None:
-    """Return how an item that failed in try number `attempts` is tried again; None if its outcome is final."""
+    """Return the retry of an item that failed in attempt number `attempts`; None if its outcome is final."""
     if error is None or not error.retryable:
         return None
     if error.retry_after_s:

@@ -1,4 +1,4 @@
-"""Waiting for Redis or the storage to come back: a worker does not lose its work because they are away."""
+"""Retries while Redis or the storage is unavailable, so that an outage does not lose the results of a worker."""
 
 import logging
 import time
@@ -13,25 +13,26 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: What Redis answers when it is there but cannot do it now.
+#: Error codes of a Redis that is reachable but temporarily cannot run the command.
 TRANSIENT_ERRORS = ("MISCONF", "LOADING", "OOM", "READONLY", "BUSY ", "NOSCRIPT", "MASTERDOWN")
-#: Seconds between two tries.
+#: Seconds between two attempts.
 RETRY_S = 0.5
 
 
 def retry_redis(call: Callable[[], T]) -> T:
-    """The call's answer, however long Redis or the storage is away. Every call made so may be repeated."""
-    told = False
+    """Return the result of `call`, retrying as long as Redis or the storage is unavailable. `call` must be
+    idempotent."""
+    has_warned = False
     while True:
         try:
             return call()
         except (ConnectionError, TimeoutError, StorageUnavailable) as error:
             reason: Exception = error
-        except ResponseError as error:  # inside a script it comes with a prefix
+        except ResponseError as error:  # an error inside a script has a prefix, so search the whole text
             if not any(word in str(error) for word in TRANSIENT_ERRORS):
                 raise
             reason = error
-        if not told:
-            log.warning("this worker waits: %s", reason)
-            told = True
+        if not has_warned:
+            log.warning("this worker waits and retries: %s", reason)
+            has_warned = True
         time.sleep(RETRY_S)

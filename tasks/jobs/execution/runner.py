@@ -1,12 +1,13 @@
-"""Running chunks in a worker: taking them, reading their items, and taking more while there is more.
+"""Chunk runner of a worker process: leases chunks, reads their items, runs them, and then leases further chunks.
 
-Nothing here blocks on another worker. What another chunk computes is parked with its claim and comes back later.
+It never blocks on other workers: an item whose request another chunk computes is parked with the claim of that chunk,
+and is pending again when the claim is released.
 """
 
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from tasks.errors import StoredFileMissing
 from tasks.jobs.execution.batch_runner import BatchRunner
 from tasks.jobs.execution.chunk_trace import ChunkTrace
 from tasks.jobs.execution.entry import Entry, JobPlan, group_stage_after
+from tasks.jobs.execution.part_mover import PartMover
 from tasks.jobs.execution.recorder import Recorder
 from tasks.jobs.execution.retry_redis import retry_redis
 from tasks.jobs.model import ItemError, Result, StageRecord
@@ -32,11 +34,9 @@ from tasks.runtime import Resource, Runtime
 
 log = logging.getLogger(__name__)
 
-#: Seconds a task goes on taking chunks before it makes room, so that a worker told to stop soon does.
+#: Seconds after which a task takes no further chunks and ends, so that a worker can shut down soon after a signal.
 ADOPT_S = 2.0
-#: Seconds it may take to move one part.
-MOVE_TIMEOUT_S = 300.0
-#: Jobs whose spec a process remembers.
+#: Maximum number of jobs whose plan is cached per process.
 MOST_PLANS = 1000
 
 
@@ -45,7 +45,6 @@ class Runner:
         self._ledger = core.ledger
         self._store = core.store
         self._payloads = core.payloads
-        self._outcomes = core.outcomes
         self._kinds = core.kinds
         self._dispatcher = core.dispatcher
         self._worker = worker.name
@@ -55,52 +54,62 @@ class Runner:
         self._trace = ChunkTrace(tracer, self._worker, self._queue)
         recorder = Recorder(core.ledger, core.cache, core.values(), self._worker, self._trace)
         fill = partial(core.dispatcher.fill, self._pool)
+        self._parts = PartMover(core)
         self._batches = BatchRunner(recorder, core.store, runtime, lambda: retry_redis(fill))
         self._plans: dict[str, JobPlan] = {}
         self._deferred: list[list[Chunk]] = []
 
     @property
     def incarnation(self) -> str:
-        """This process: a prefork child is not its parent."""
+        """Identity of this process as a lease holder. It includes the pid, because a prefork child differs from its
+        parent."""
         return f"{self._incarnation}/{os.getpid()}"
 
     def run(self, chunk: str) -> None:
-        """Run the chunk a message named, or the next best, and go on for a while with what else the queue holds."""
+        """Run the chunk that a message names, or the next best chunk of the queue; then further chunks of the queue for
+        ADOPT_S seconds."""
         deadline = time.monotonic() + ADOPT_S
+        chunks = self._deferred.pop() if self._deferred else self._take(chunk)
         while True:
-            chunks = self._deferred.pop() if self._deferred else self._take(chunk)
-            if not chunks and not retry_redis(lambda: self._dispatcher.fill(self._pool)):
+            pools = self._run_safely(chunks) if chunks else set()
+            waiting = self._fill(pools)
+            if self._deferred:  # leased chunks must run before the task ends
+                chunks = self._deferred.pop()
+                continue
+            if not waiting:
                 return
-            if chunks:
-                pools = self._run_safely(chunks)
-                retry_redis(lambda pools=pools: self._dispatcher.fill(self._pool, *pools))  # type: ignore[misc]
-            if time.monotonic() > deadline and not self._deferred:  # what was taken is run, whoever waits
+            if time.monotonic() > deadline:
                 retry_redis(lambda: self._dispatcher.pass_on(self._queue))
                 return
+            if not (chunks := self._take()):  # another worker took them
+                return
+
+    def _fill(self, pools: Iterable[str] = ()) -> int:
+        """Fill this worker's pool after these pools. Returns the number of chunks that wait on this worker's queue."""
+        return retry_redis(lambda: self._dispatcher.fill(*pools, self._pool, queue=self._queue))
 
     def _take(self, chunk: str = "") -> list[Chunk]:
         take = partial(self._ledger.take, self._queue, chunk, self.incarnation, self._worker, uuid4().hex)
         return retry_redis(take)
 
     def _run_safely(self, chunks: list[Chunk]) -> set[str]:
-        """Run them, and whatever goes wrong on the way is their items' outcome: a chunk must not stay with a live
-        worker that has forgotten it."""
+        """Run chunks; an unexpected exception fails their items. Otherwise a live worker would keep the lease of a chunk
+        that it does not run any more. Returns the pools that may get new work from it."""
+        moves_parts = chunks[0].stage == PARTS
         try:
             with job_context({chunk.job_id for chunk in chunks}):
-                return self._move_parts(chunks) if chunks[0].stage == PARTS else self._run_chunks(chunks)
+                return self._parts.move(self.incarnation, chunks) if moves_parts else self._run_chunks(chunks)
         except Exception as error:
             log.exception("chunks %s failed outside their engine", ", ".join(chunk.id for chunk in chunks))
             kind = "payload_lost" if isinstance(error, StoredFileMissing) else "internal_error"
             failure = Result(error=ItemError(kind, f"{type(error).__name__}: {error}"))
-        if chunks[0].stage == PARTS:  # then these outcomes stay in Redis
-            for chunk in chunks:
-                for part in chunk.items:
-                    retry_redis(partial(self._ledger.move, chunk, part, "", part == chunk.items[-1]))
+        if moves_parts:
+            self._parts.keep_in_redis(chunks)
             return set()
         return {pool for chunk in chunks for pool in self._fail(chunk, chunk.items, failure, over=True)}
 
     def _fail(self, chunk: Chunk, indices: Sequence[int], failure: Result, over: bool) -> set[str]:
-        """Settle items that cannot even be begun. Returns the pools that may get work from it."""
+        """Fail items that cannot be run. Returns the pools that may get new work from it."""
         if over and failure.error:
             self._trace.end(chunk.id, failure.error.type)
         rows = retry_redis(partial(self._store.stages, chunk.job_id))
@@ -117,13 +126,13 @@ class Runner:
         if not chunks:
             return set()
         stored = {"cpu"} if any(chunk.layout.is_stored for chunk in chunks) else set()
-        if any(chunk.layout.loop for chunk in chunks):  # what was committed may have begun further prompts
+        if any(chunk.layout.loop for chunk in chunks):  # the commit may have begun further prompts
             stored.add("device")
         plan = plans[chunks[0].job_id]
         stage = plan.stages[chunks[0].stage]
         if isinstance(stage, StreamStage):
             return self._run_stream(chunks, entries, plan, stage) | stored
-        # A group is never divided; calls have limits of their own.
+        # A group is never divided, and API calls have separate limits, so such chunks run as a single batch.
         is_whole = stage.grouped or isinstance(stage, AskStage)
         size = max(1, len(entries) if is_whole else stage.limits.batch_items)
         onward: set[str] = set()
@@ -139,19 +148,19 @@ class Runner:
     def _run_stream(
         self, chunks: list[Chunk], entries: list[Entry], plan: JobPlan, stage: StreamStage[Any]
     ) -> set[str]:
-        """Run chunks on an engine that takes more of the same batch key while it runs."""
+        """Run chunks on an engine with continuous batching, which admits chunks of the same batch key while it runs."""
         jobs = {chunk.job_id for chunk in chunks}
 
         def take() -> tuple[list[Chunk], list[Entry]]:
             if chunks[0].alone or self._deferred:
                 return [], []
-            taken = self._take() or (self._take() if retry_redis(lambda: self._dispatcher.fill(self._pool)) else [])
+            taken = self._take() or (self._take() if self._fill() else [])
             if not taken or taken[0].alone or taken[0].stage != stage.name:
-                self._deferred += [taken] if taken else []  # next, when the engine has come to an end with these
+                self._deferred += [taken] if taken else []  # run after the engine has finished the current chunks
                 return [], []
             try:
                 plans, more = self._load(taken)
-            except StoredFileMissing:  # said where chunks fail as a whole
+            except StoredFileMissing:  # deferred: `_run_safely` fails the chunks later, and logs the error
                 self._deferred.append(taken)
                 return [], []
             if any(each.batch_key != plan.batch_key for each in plans.values()):
@@ -163,28 +172,15 @@ class Runner:
         def pass_on(stages: set[str]) -> None:
             retry_redis(lambda: self._dispatcher.fill(*{plan.stages[name].pool for name in stages}))
 
-        with job_context(jobs):  # which grow while it runs
+        with job_context(jobs):  # the set grows while the engine runs
             reached = self._batches.run_stream(self.incarnation, stage, chunks, entries, take, jobs, pass_on)
         return {plan.stages[name].pool for name in reached}
-
-    def _move_parts(self, chunks: Sequence[Chunk]) -> set[str]:
-        """Outcomes of stored jobs go from Redis to the storage. Returns the pools where that made room."""
-        pools: set[str] = set()
-        for chunk in chunks:
-            job = retry_redis(partial(self._store.job, chunk.job_id))
-            for part in chunk.items:
-                items = [(chunk.id, [(part, "")])]
-                retry_redis(partial(self._ledger.begin, self.incarnation, chunk.lease_id, MOVE_TIMEOUT_S, items))
-                over = part == chunk.items[-1]
-                retry_redis(partial(self._outcomes.move, self._ledger, job, chunk, part, over))
-            pools.update(each["pool"] for each in retry_redis(partial(self._store.stages, chunk.job_id)))
-        return pools
 
     def _load(self, chunks: Sequence[Chunk]) -> tuple[dict[str, JobPlan], list[Entry]]:
         """Return the plans of the chunks' jobs that still exist, and the chunks' items with their payloads."""
         if len(self._plans) > MOST_PLANS:
             self._plans = {}
-        cached = self._plans  # another thread may replace it
+        cached = self._plans  # a concurrent thread may replace the dict
         plans = {chunk.job_id: cached[chunk.job_id] for chunk in chunks if chunk.job_id in cached}
         unknown = list(dict.fromkeys(chunk.job_id for chunk in chunks if chunk.job_id not in plans))
         loaded, recipes = retry_redis(
@@ -199,7 +195,7 @@ class Runner:
                 continue
             plan = plans[chunk.job_id]
             if lost := [index for index in chunk.items if index not in found]:
-                failure = Result(error=ItemError("payload_lost", "What was asked for this item is not there any more."))
+                failure = Result(error=ItemError("payload_lost", "The payload of this item is lost: submit it again."))
                 self._fail(chunk, lost, failure, over=False)
             for index, (payload, carry, attempts) in found.items():
                 item = plan.kind.item_model.model_validate(payload)
@@ -209,4 +205,4 @@ class Runner:
 
 
 RUNNER = Resource[Runner]("runner")
-"""What runs the chunks that a worker's messages name."""
+"""Resource of a worker process: the runner of the chunks that its messages name."""

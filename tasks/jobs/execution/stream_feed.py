@@ -1,7 +1,7 @@
-"""A stage whose engine takes items as it has room for them: further chunks are taken while others run.
+"""Feed of an engine with continuous batching: leases further chunks while the engine runs, as its rows become free.
 
-So a device is never drained between two chunks, and requests of several jobs share one running batch. Results are
-committed as they come, a few times a second.
+A device is therefore never drained between two chunks, and requests of several jobs share the running batch. Results
+are committed as they arrive, a few times per second.
 """
 
 import time
@@ -16,20 +16,20 @@ from tasks.jobs.stage import Work
 from tasks.jobs.state.ledger import Chunk
 from tasks.jobs.state.outcome import checked
 
-#: Seconds between two commits, and results that do not wait so long.
+#: Maximum seconds between two commits, and number of results that are committed at once.
 COMMIT_S, COMMIT_ITEMS = 0.2, 64
-#: Seconds after which no further chunks are taken, well before the broker would deliver the message again. Long, as an
-#: engine that comes to an end stands half empty meanwhile; a worker that is to stop takes none in any case.
+#: Seconds after which no further chunks are taken, well before the broker would deliver the message again. It is long,
+#: because an engine runs half empty while it finishes its last items. A worker that is stopping takes no chunks anyway.
 SESSION_S = 1800.0
-#: Seconds before a queue that had nothing is looked at again.
+#: Seconds before an empty queue is polled again.
 TAKE_S = 0.05
 
-#: Further chunks that may join, with their items.
+#: Leases further chunks that may join the running batch, and returns them with their items.
 Take = Callable[[], tuple[Sequence[Chunk], Sequence[Entry]]]
 
 
 class Feed:
-    """Implements tasks.jobs.stage.Feed for one run of an engine."""
+    """Implementation of `tasks.jobs.stage.Feed` for a single run of an engine."""
 
     def __init__(
         self,
@@ -39,7 +39,8 @@ class Feed:
         is_unwanted: Callable[[], bool],
         pass_on: Callable[[set[str]], None] = lambda _: None,
     ) -> None:
-        """`pass_on`: told the stages that items went on to, with every commit: an engine may run for an hour."""
+        """`pass_on`: called with the stages that items passed to, after every commit, since an engine may run for an
+        hour."""
         self._recorder = recorder
         self._incarnation = incarnation
         self._take = take
@@ -57,7 +58,7 @@ class Feed:
         self.onward: set[str] = set()
 
     def add(self, chunks: Sequence[Chunk], entries: Sequence[Entry]) -> None:
-        """Claim the items of these chunks. What the cache has is done at once."""
+        """Claim the items of these chunks. Cache hits are committed at once."""
         run = self._recorder.begin(self._incarnation, entries)
         found = self._recorder.look_up(run)
         for chunk in chunks:
@@ -66,7 +67,7 @@ class Feed:
         for entry in run:
             if entry.request in found:
                 self._done.append((entry, Computed(found[entry.request], 0.0)))
-            elif entry.name in self._shared:  # computed once for all
+            elif entry.name in self._shared:  # equal requests are computed once
                 self._shared[entry.name].append(entry)
             else:
                 self._shared[entry.name] = [entry]
@@ -76,6 +77,8 @@ class Feed:
 
     def more(self, room: int) -> Sequence[Work[Any]]:
         now = time.monotonic()
+        if self._done and now - self._committed_at > COMMIT_S:
+            self._commit()
         while len(self._ready) < room and self._next_take < now < self._until and not self.is_cancelled():
             chunks, entries = self._take()
             if chunks:
@@ -87,9 +90,6 @@ class Feed:
         return [entry.work for entry in given]
 
     def is_cancelled(self) -> bool:
-        """Asked at every step of the engine: what is due is committed then, however long the next result takes."""
-        if self._done and time.monotonic() - self._committed_at > COMMIT_S:
-            self._commit()
         return self._is_unwanted()
 
     def done(self, work: Work[Any], result: Result) -> None:
@@ -106,7 +106,7 @@ class Feed:
         return self._recorder.keep_file(entry, body, suffix)
 
     def end(self, failure: Result) -> None:
-        """The engine has ended: what it left undone has failed so."""
+        """Finish after the engine has ended: items without a result get `failure`."""
         for entry in [*(entry for entry, _ in self._running.values()), *self._ready]:
             self._done += [(each, Computed(failure, 0.0)) for each in self._shared.pop(entry.name)]
         self._running, self._ready = {}, deque()

@@ -1,4 +1,5 @@
-"""Why an item was a hit or a miss: what of its key differs from the last answer stored for an item of the same id."""
+"""Cache explanation: tells why an item was a hit or a miss, and which fields of its key differ from the last answer
+stored for an item of the same id."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -28,12 +29,13 @@ class CacheExplainer:
         self._kinds = kinds
 
     def explain(self, job_id: str, index: int) -> dict[str, Any]:
-        """One entry for each stage of the item. Raises UnknownJob, and InvalidRequest for an index it does not have."""
+        """Return an explanation for each stage of the item. Raises UnknownJob, and InvalidRequest for an index that the
+        job does not have."""
         job = self._store.job(job_id)
-        row = index * job.trials  # of several trials, the first
+        row = index * job.trials  # with several trials, the first trial
         payload = self._payloads.read(job.id, job.layout, [row]).get(row)
         if payload is None:
-            raise InvalidRequest(f"The job has no item {index}: it has {job.total}.", field="index")
+            raise InvalidRequest(f"The job has no item {index}: it has {job.total} items.", field="index")
         ((_, line),) = self._outcomes.lines(job, row, row + 1)
         was_cached = bool(line) and bool(json.loads(str(line))["cached"])
         spec_text, mode = self._state.hmget(keys.job(job_id), ["spec", "cache"])
@@ -46,7 +48,7 @@ class CacheExplainer:
             key = stage.key(Work(row, item, spec=spec))
             told: dict[str, Any] = {"stage": stage.name}
             if key is None:
-                told["reason"] = "This stage is not cached: computing it is cheaper than looking it up."
+                told["reason"] = "This stage is not cached: computing it is cheaper than a lookup."
             elif mode == "off":
                 told["reason"] = "The job was submitted with `cache: off`."
             else:
@@ -66,18 +68,18 @@ class CacheExplainer:
         if was_cached:
             told["reason"] = "A hit: the same request had been answered before."
         elif mode == "refresh":
-            told["reason"] = "Computed anew, as the job asked with `cache: refresh`."
+            told["reason"] = "Computed again, because the job was submitted with `cache: refresh`."
         elif others:
             told["differs"] = _difference(others[0]["key"], shortened(key))
             told["reason"] = "A miss: the last answer for this item was to a request that differs in " + (
-                ", ".join(told["differs"]) or "texts too long to be kept"
+                ", ".join(told["differs"]) or "texts that are too long to be stored"
             )
         elif sum(each["request"] == request for each in asked) > (0 if is_pending else 1):
             told["reason"] = "A miss: the same request was answered before, but its answer had expired or was evicted."
         elif item:
-            told["reason"] = "A miss: no other answer for an item of this id is known."
+            told["reason"] = "A miss: no earlier answer for an item with this id is stored."
         else:
-            told["reason"] = "A miss: the item has no id to find an earlier answer by."
+            told["reason"] = "A miss: the item has no id by which an earlier answer could be found."
         return told
 
 

@@ -1,6 +1,7 @@
-"""What happened to jobs, as lines in the log: one for each that came, began, ended, or was held, retried or recovered.
+"""Job log: a log line for each job that was submitted, started, ended, paused, retried or recovered.
 
-The scripts note it, in whatever process they run; whoever ticks next writes it down, so that each line is written once.
+The Lua scripts queue the events in Redis, from any process. The process that runs the next round of recovery writes
+them, so that each line is written at most once.
 """
 
 import json
@@ -15,9 +16,10 @@ from config.logging import job_context
 
 log = logging.getLogger(__name__)
 
-#: Lines written at a time; of more there is only the number. Trainers make thousands of jobs a second.
+#: Maximum number of lines per round; only the number of further events is logged, since trainers submit thousands of
+#: jobs per second.
 MOST_LINES = 100
-#: What is written before all else where there is more.
+#: Events that are logged first when a round has more than MOST_LINES events.
 TROUBLE = ("recovered", "failed")
 
 
@@ -36,21 +38,21 @@ class JobLog:
             with job_context([entry["job_id"]]):
                 log.log(logging.WARNING if entry["event"] == "recovered" else logging.INFO, "%s", _line(entry))
         if len(entries) > MOST_LINES:
-            log.info("and %d events of jobs more, at least", len(entries) - MOST_LINES)
+            log.info("and at least %d further job events", len(entries) - MOST_LINES)
 
 
 def _line(entry: Mapping[str, Any]) -> str:
     kind, event = entry["kind"], entry["event"]
     match event:
         case "queued":
-            return f"{kind} job came: {entry['total']} items, {entry['priority']}"
+            return f"{kind} job submitted: {entry['total']} items, {entry['priority']}"
         case "running":
-            return f"{kind} job began"
+            return f"{kind} job started"
         case "done" | "failed" | "cancelled":
             why = f" ({entry['reason']})" if entry.get("reason") else ""
             counts = f"{entry['ok']} ok, {entry['failed']} failed of {entry['total']}"
             return f"{kind} job {event}{why}: {counts}, after {float(entry['seconds']):.1f} s"
         case "recovered":
-            return f"{entry['items']} items of a {kind} job wait again: their process is gone"
+            return f"{entry['items']} items of a {kind} job are pending again: their process died"
         case _:
             return f"{kind} job {event}"

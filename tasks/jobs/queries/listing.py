@@ -1,4 +1,4 @@
-"""Jobs, newest first, page by page. Filters look at a bounded number of jobs; the cursor says where to go on."""
+"""Job listing: pages of jobs, newest first, with an opaque cursor. A request scans a bounded number of jobs."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ from tasks.jobs.model import Job
 from tasks.jobs.queries import SCRIPTS
 from tasks.jobs.state.job_store import JobStore
 
-#: Jobs a request looks at; with a rare filter its page is then short, or empty, and `next` goes on from there.
+#: Maximum number of jobs scanned per request. If few jobs match the filter, the page is short or empty, and `next`
+#: continues from the last scanned job.
 MOST_LOOKED_AT = 2000
 
 _CURSOR = re.compile(r"([0-9]{1,12}\.[0-9]{1,9})_([0-9a-f]{1,64})")
@@ -30,7 +31,7 @@ class JobListing:
         self._store = store
 
     def page(self, kind: str | None, state: str | None, limit: int, cursor: str | None) -> JobListPage:
-        """Raises InvalidRequest when the cursor is none of ours."""
+        """Return a page of jobs. Raises InvalidRequest when the cursor is invalid."""
         before, after = _parsed(cursor)
         args = (before, after, kind or "", state or "", limit, MOST_LOOKED_AT)
         at, last, *found = cast(list[str], self._find(keys=[], args=args))
@@ -38,9 +39,9 @@ class JobListing:
 
 
 def _parsed(cursor: str | None) -> tuple[str, str]:
-    """The time to start from, and the last job seen of that time."""
+    """Parse a cursor: return the time to start from, and the last job seen of that time."""
     if cursor is None:
         return "inf", ""
     if not (match := _CURSOR.fullmatch(cursor)):
-        raise InvalidRequest("cursor: give the `next` of an earlier page as it was.", field="cursor")
+        raise InvalidRequest("cursor: send the `next` of an earlier page unchanged.", field="cursor")
     return match[1], match[2]

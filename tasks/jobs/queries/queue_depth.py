@@ -1,5 +1,6 @@
-"""What waits, and for how long: chunks on each queue, and items of each pool that are in no chunk yet. Read from the
-ledger in one step; of queues and pools that hold very much, the first are looked at.
+"""Queue depths: number and age of the waiting chunks of each queue, and of the pending items of each pool.
+
+Read atomically from the ledger. Only the first chunks and jobs of very long queues and pools are read.
 """
 
 from collections.abc import Sequence
@@ -13,9 +14,9 @@ from config.queues import PRIORITIES
 from tasks import lua
 from tasks.jobs.queries import SCRIPTS
 
-#: Chunks of each queue whose items are counted: more than usually wait on one.
+#: Maximum number of chunks per queue whose items are counted: more than usually wait on a queue.
 MOST_CHUNKS = 200
-#: Jobs looked at for each pool and priority, those that were given least first; those beyond count as one item each.
+#: Maximum number of jobs read per pool and priority, least served first; each further job counts as one item.
 MOST_JOBS = 200
 
 
@@ -23,13 +24,13 @@ MOST_JOBS = 200
 class QueueWait:
     queue: str
     chunks: int
-    """That no worker has taken."""
+    """Number of waiting chunks, which no worker has taken."""
     items: int
-    """In these chunks."""
+    """Number of items in the waiting chunks."""
     oldest_s: float | None
-    """How long the oldest of them has waited; None when none does."""
+    """Age of the oldest waiting chunk in seconds; None when no chunk waits."""
     running: int
-    """Chunks that a worker has taken."""
+    """Number of chunks that a worker has taken."""
     mode: str
 
 
@@ -39,23 +40,23 @@ class PoolWait:
     priority: str
     jobs: int
     items: int
-    """That wait for a chunk."""
+    """Number of pending items, which wait for a chunk."""
     oldest_s: float | None
-    """Since the oldest of these jobs was made."""
+    """Age of the oldest job with pending items, in seconds."""
     unserved_s: float | None
-    """For how long the job that is worst off was given nothing, though items of it wait."""
+    """Longest time in seconds for which a job with pending items got no chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueDepths:
     at: float
     active: int
-    """Jobs that have not ended."""
+    """Number of jobs that have not ended."""
     queues: list[QueueWait]
     pools: list[PoolWait]
-    """Once for each priority."""
+    """An entry for each pool and priority."""
     jobs: list[str]
-    """Jobs with items that wait, in a chunk or for one."""
+    """Ids of the jobs with waiting chunks or pending items."""
 
 
 class QueueDepthReader:
@@ -63,7 +64,7 @@ class QueueDepthReader:
         self._script = state.register_script(lua.load(SCRIPTS / "read_queue_depths.lua"))
 
     def read(self, queues: Sequence[str] = ()) -> QueueDepths:
-        """Of these queues, or of all that ever had work; and of all pools."""
+        """Return the depths of the given queues, or of every queue that ever had work; and of every pool."""
         pairs = [part for pool in STAGE_POOLS for priority in PRIORITIES for part in (pool, priority)]
         stamp, active, flat, pools, jobs = self._script(
             keys=[], args=[MOST_CHUNKS, MOST_JOBS, len(queues), *queues, *pairs]

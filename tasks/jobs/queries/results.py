@@ -1,4 +1,4 @@
-"""What a client reads: outcomes in input order; and waiting for the end."""
+"""Results of a job as clients read them: outcomes in input order, events, and waiting for the end of the job."""
 
 import time
 from collections.abc import Iterator
@@ -19,9 +19,9 @@ from tasks.jobs.state.payloads import Payloads
 from tasks.jobs.state.trials import folded
 from tasks.jobs.states import ENDED
 
-#: What an item without an outcome reads as once its job is over.
+#: Status of an item without an outcome once its job has ended, by the state of the job.
 _UNFINISHED = {"cancelled": "cancelled", "failed": "cancelled", "done": "timed_out"}
-#: Milliseconds after which the job itself is looked at, should its events be trimmed or lost.
+#: Milliseconds after which the job's state is polled, in case that its events were trimmed or lost.
 _BLOCK_MS = 1000
 
 
@@ -33,11 +33,12 @@ class Results:
         self._payloads = payloads
 
     def read(self, job: Job, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
-        """Rows in input order. While the job runs, items without an outcome are left out."""
+        """Yield rows in input order. While the job runs, items without an outcome are left out."""
         return (quick_json.read(line) for line in self.texts(job, start, stop))
 
     def lines(self, job: Job, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        """The same as JSON, a line each, as fast as it goes; every piece holds whole lines."""
+        """Yield the rows as lines of JSON. Files of stored jobs are streamed without parsing. Every yielded piece
+        consists of complete lines."""
         last = job.total if stop is None else min(stop, job.total)
         at = max(start, job.trimmed)
         while at < last:
@@ -51,7 +52,7 @@ class Results:
             at = at_next
 
     def texts(self, job: Job, start: int = 0, stop: int | None = None) -> Iterator[str]:
-        """The same as JSON, row by row."""
+        """Yield the rows as JSON, row by row."""
         last = job.total if stop is None else min(stop, job.total)
         lines = self._outcomes.lines(job, max(start, job.trimmed) * job.trials, last * job.trials)
         while page := list(islice(lines, PAGE)):
@@ -61,7 +62,8 @@ class Results:
             yield from (line for _, line in rows if line is not None)
 
     def wait(self, job_id: str, timeout_s: float) -> Job:
-        """The job, once it is over or the time is up. Sleeps on its events, so the end is seen at once."""
+        """Wait until the job has ended, or until the timeout, and return it. Blocks on the job's events, so that the
+        end is noticed at once."""
         deadline = time.monotonic() + timeout_s
         last, current = "0", self._store.job(job_id)
         while current.is_active and (left_s := deadline - time.monotonic()) > 0:
@@ -79,22 +81,25 @@ class Results:
         return current
 
     def events(self, job_id: str, after: str, block_ms: int) -> list[tuple[str, dict[str, str]]]:
-        """Events after this id, waiting for the first one at most so long."""
+        """Return the events after this id. Blocks at most `block_ms` milliseconds for the first event."""
         if not self._state.exists(keys.job(job_id)):
             raise UnknownJob(f"There is no job {job_id!r}; it may have expired.")
         found = self._state.xread({keys.job_events(job_id): after}, block=block_ms)
         return [(name, fields) for _, entries in streams(found) for name, fields in entries]
 
     def _with_unfinished(self, job: Job, page: list[tuple[int, str | None]]) -> list[tuple[int, str | None]]:
-        """The page with an outcome for every item: the job is over, and will bring no other."""
+        """Return the page with an outcome for every item of an ended job, whose missing outcomes cannot arrive any
+        more."""
         missing = [index for index, line in page if line is None]
         if not missing:
             return page
-        if not self._state.exists(keys.job(job.id)):  # expired while it is read: nothing is known of these items
+        if not self._state.exists(keys.job(job.id)):  # the job expired while it was read
             raise UnknownJob(f"There is no job {job.id!r}; it may have expired.")
         status = "timed_out" if job.reason == "deadline" else _UNFINISHED[job.state]
         message = (
-            "The job's deadline passed first." if status == "timed_out" else "The job ended before this item was done."
+            "The job's deadline passed before this item was done."
+            if status == "timed_out"
+            else "The job ended before this item was done."
         )
         payloads = self._payloads.read(job.id, job.layout, missing)
         return [
@@ -104,7 +109,7 @@ class Results:
 
 
 def streams(reply: Any) -> list[tuple[str, list[tuple[str, dict[str, str]]]]]:
-    """XREAD's reply is a list under RESP2 and a dict of lists of lists under RESP3."""
+    """Normalize the reply of XREAD, which is a list under RESP2 and a dict of lists of lists under RESP3."""
     if not reply:
         return []
     if isinstance(reply, dict):

@@ -1,4 +1,4 @@
-"""What runs right now, queue by queue: the chunks that workers have taken, and of which jobs they are."""
+"""Running chunks: the chunks that workers have taken, by queue, with their jobs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from redis import Redis
 from tasks import lua
 from tasks.jobs.queries import SCRIPTS
 
-#: Chunks told of for one queue, unless more are asked for. A device has a few; on `api` there may be hundreds.
+#: Default maximum number of chunks per queue. A device runs a few chunks; the queue `api` may have hundreds.
 MOST_TOLD = 64
 
 
 @dataclass(frozen=True, slots=True)
 class RunningChunk:
-    """One chunk that a worker runs."""
+    """A chunk that a worker runs."""
 
     queue: str
     chunk: str
@@ -25,7 +25,7 @@ class RunningChunk:
     stage: str
     items: int
     since: float
-    """When it was taken, by the state Redis's clock."""
+    """Time when a worker took it, by the clock of the state Redis."""
 
 
 class RunningChunks:
@@ -33,7 +33,7 @@ class RunningChunks:
         self._script = state.register_script(lua.load(SCRIPTS / "read_running_chunks.lua"))
 
     def read(self, queues: Sequence[str] = (), most: int = MOST_TOLD) -> list[RunningChunk]:
-        """By queue, the oldest first; of these queues, or of all."""
+        """Return the running chunks of the given queues, or of every queue; sorted by queue, the oldest first."""
         flat = self._script(keys=[], args=[most, *queues])
         rows = (flat[at : at + 9] for at in range(0, len(flat), 9))
         found = [

@@ -1,13 +1,13 @@
-"""What the outcomes of a job come to: scores, latencies, and why items failed. Pure: rows in, figures out."""
+"""Job summary: statistics of scores and latencies, and failure reasons, computed from a job's rows without I/O."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 BINS = 20
-#: Scores of at most so many different values are counted one by one.
+#: Up to this number of distinct scores, each score gets a separate bin of the histogram.
 MOST_VALUES = 12
-#: Examples kept of each reason, and the characters of their messages.
+#: Maximum number of examples per failure reason, and maximum length of their messages in characters.
 EXAMPLES, MESSAGE_CHARACTERS = 3, 500
 PERCENTILES = (50, 90, 95, 99)
 
@@ -34,7 +34,7 @@ class JobSummary:
                 self._keep(row, error)
 
     def _keep(self, row: Mapping[str, Any], error: Mapping[str, Any]) -> None:
-        """Examples that say different things tell more than the first ones."""
+        """Keep examples with different messages, since they explain more than the first few failures."""
         kept = self._examples.setdefault(error["type"], [])
         message = str(error["message"])[:MESSAGE_CHARACTERS]
         if len(kept) < EXAMPLES and all(each["message"] != message for each in kept):
@@ -44,7 +44,8 @@ class JobSummary:
             )
 
     def as_json(self, counted: Mapping[str, int]) -> dict[str, Any]:
-        """`counted`: failed items by error type as the ledger has them; it has counted all."""
+        """Return the summary. `counted`: number of failed items by error type from the ledger, which counts every
+        item."""
         types = dict(self._types) | dict(counted)
         return {
             "statuses": dict(self._statuses),

@@ -1,1 +1,1 @@
-"""State of jobs: the ledger and its scripts, payloads, outcomes, the result cache, storage of large jobs."""
+"""State of jobs: the ledger with its scripts, payloads, outcomes, the result cache, and the storage of large jobs."""

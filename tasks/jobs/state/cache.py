@@ -1,6 +1,7 @@
-"""Results by request hash, in the cache Redis. It may lose anything at any time: nothing but time depends on it.
+"""Result cache: successful results by request hash, in the cache Redis.
 
-Failures are never put here. A cache that is away is a cache that has nothing: said in the log, and work goes on.
+Redis may evict any entry at any time; a lost entry costs only the time to compute it again. Failures are never cached.
+While the cache Redis is unavailable every lookup is a miss: a warning is logged, and jobs continue without the cache.
 """
 
 import hashlib
@@ -21,16 +22,17 @@ log = logging.getLogger(__name__)
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
-#: Keys looked up in one command: 300,000 at once stall Redis for everybody, 1,000 do not.
+#: Keys looked up in one command: 300,000 at once stall Redis for every client, 1,000 do not.
 PAGE = 1000
-#: What determined an answer is remembered for so many answers to one item id, and texts in it up to this length.
+#: Number of recent request keys kept per item id, to explain cache misses.
 ASKED_KEPT = 3
+#: Longest text in a kept request key; a longer text is replaced by its length and hash.
 ASKED_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A result to be kept, with what explains it later and what it can be purged by."""
+    """A result to be cached, with the request key that explains later misses and the labels by which it is purged."""
 
     result: Result
     stage: str
@@ -41,7 +43,7 @@ class Answer:
 
 
 def canonical(value: Any) -> str:
-    """The same text for the same meaning, whatever the order of keys."""
+    """Serialize a value as canonical JSON: equal values have equal texts, whatever the order of their keys."""
     return _CANONICAL.encode(value)
 
 
@@ -55,7 +57,7 @@ class Cache:
         self._lifetime_s = lifetime_s
 
     def get(self, kind: str, requests: Sequence[str]) -> dict[str, Result]:
-        """What is there, by hash."""
+        """Return the cached results, by request hash. Misses are left out."""
         found: dict[str, Result] = {}
         for start in range(0, len(requests), PAGE):
             page = requests[start : start + PAGE]
@@ -85,16 +87,17 @@ class Cache:
         return bool(self._redis.exists(keys.cached(kind, request)))
 
     def asked(self, kind: str, stage: str, item: str) -> list[dict[str, Any]]:
-        """Request hash and key of the last answers that were stored for an item of this id, newest first."""
+        """Return request hash and key of the last answers that were stored for an item of this id, newest first."""
         return [quick_json.read(each) for each in self._redis.lrange(keys.asked(kind, stage, item), 0, -1)]
 
     def size(self) -> dict[str, int]:
-        """Answers by estimate of the server, and the memory it uses."""
+        """Return the number of keys in the cache Redis, its used memory and its memory limit."""
         info = self._redis.info("memory")
         return {"keys": self._redis.dbsize(), "bytes": info["used_memory"], "max_bytes": info["maxmemory"]}
 
     def purge(self, kind: str = "*", labels: Mapping[str, str] | None = None) -> int:
-        """Remove answers of a kind, or of all, that carry these labels. Returns how many. Looks at all, in pages."""
+        """Remove the answers of a kind, or of every kind, that have the given labels. Scans every key, in pages.
+        Returns the number of removed answers."""
         removed = 0
         for page in self._pages(keys.cached(kind, "*")):
             doomed = page
@@ -134,7 +137,7 @@ def _read(text: str | bytes) -> Result:
 
 
 def shortened(value: Any) -> Any:
-    """The same with long texts replaced by their length and hash: enough to tell that they differ."""
+    """Return the value with long texts replaced by their length and hash, which suffices to tell that they differ."""
     if isinstance(value, str) and len(value) > ASKED_CHARS:
         return f"{len(value)} characters, sha256 {hashlib.sha256(value.encode()).hexdigest()[:16]}"
     if isinstance(value, Mapping):

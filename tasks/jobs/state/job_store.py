@@ -1,4 +1,7 @@
-"""Jobs as others see them, and who is grouped with whom. No state changes here; those are the ledger's."""
+"""Read access to jobs: their records as clients see them, their stages and the groups of their items.
+
+State changes are not covered: they belong to the ledger.
+"""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +19,7 @@ from tasks.jobs.state.ledger_format import GROUP_DIGITS, PAGE_ITEMS
 from tasks.jobs.states import ACTIVE
 from tasks.providers.usage import as_usage
 
-#: Items whose groups are asked for in one round trip.
+#: Number of items whose groups are read in one round trip.
 PAGE = 1000
 
 
@@ -34,16 +37,16 @@ class JobStore:
         return self.jobs([job_id])[0]
 
     def jobs(self, jobs: Sequence[str]) -> list[Job]:
-        """Raises UnknownJob when one of them is not there."""
+        """Return the jobs with these ids, in order. Raises UnknownJob if any of them does not exist."""
         found = self.present(jobs)
         if len(found) < len(jobs):
-            there = {job.id for job in found}
-            missing = next(job for job in jobs if job not in there)
+            existing = {job.id for job in found}
+            missing = next(job for job in jobs if job not in existing)
             raise UnknownJob(f"There is no job {missing!r}; it may have expired.")
         return found
 
     def present(self, jobs: Sequence[str]) -> list[Job]:
-        """Those of them that are there."""
+        """Return the jobs that exist among these ids, in order."""
         pipeline = self._state.pipeline(transaction=False)
         for job in jobs:
             pipeline.hgetall(keys.job(job))
@@ -56,11 +59,11 @@ class JobStore:
         return [_as_job(job, each, seconds + micros / 1e6) for job, each in zip(jobs, parts, strict=True) if each[0]]
 
     def stages(self, job_id: str) -> list[dict[str, Any]]:
-        """The job's stages as the ledger has them; none when it is gone."""
+        """Return the job's stages as the ledger stores them; an empty list when the job does not exist any more."""
         return cast(list[dict[str, Any]], json.loads(str(self._state.hget(keys.job(job_id), "stages") or "[]")))
 
     def with_their_groups(self, job_id: str, indices: Sequence[int]) -> list[int]:
-        """These items and all that share a group with one of them, where the job's kind has a grouped stage."""
+        """Return the items and, if the job's kind has a grouped stage, every other member of their groups. Sorted."""
         if not self._state.exists(keys.job_members(job_id)):
             return sorted(indices)
         found = set(indices)
@@ -78,7 +81,7 @@ class JobStore:
 def _as_job(job_id: str, parts: Sequence[dict[str, str]], now: float) -> Job:
     fields, reasons, workers, usage = parts
     layout = Layout.parse(fields.get("layout", ""))
-    trials = layout.trials  # all of an item are counted together, and alike
+    trials = layout.trials  # counters are in rows: the trials of an item always have the same outcome
     ok, failed, cached, total = (int(fields.get(name) or 0) // trials for name in ("ok", "failed", "cached", "total"))
     created, started, ended = (
         float(fields.get(name) or 0) or None for name in ("created_at", "started_at", "ended_at")

@@ -1,4 +1,4 @@
-"""Outcomes too long for Redis: a file has them, and a stub takes their place."""
+"""Outcomes and attachments too long for Redis: written to a file in the storage, with a stub in their place."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,20 +8,21 @@ from tasks.jobs.state.ledger import Attachment, Settled
 from tasks.jobs.state.ledger_format import STUB_PREFIX
 from tasks.jobs.state.storage import Storage, file_path, values_path
 
-#: Bytes of an outcome that Redis holds at most.
+#: Maximum size of an outcome in Redis, in bytes.
 LINE_BYTES = 64 * 1024
-#: The same for an attachment, of which there are few at a time.
+#: Maximum size of an attachment in Redis, in bytes: larger than for outcomes, since few attachments exist at a time.
 ATTACHMENT_BYTES = 512 * 1024
 
 
 class LargeValues:
     def __init__(self, storage: Storage, hosts: Callable[[], Iterable[str]] = tuple) -> None:
-        """`hosts`: all that may want to read what is written here."""
+        """`hosts`: returns the hosts that may read the written files."""
         self._storage = storage
         self._hosts = hosts
 
     def shortened(self, folder: str, settled: Sequence[Settled]) -> list[Settled]:
-        """The same, with long outcomes put into a file; they stay where not every host could read it."""
+        """Move long outcomes and attachments to files, and return the results with stubs in their place. If the storage
+        is not readable from every host, the results are returned unchanged."""
         settled = [
             each.with_attachment(self.shortened_attachment(folder, each.attachment)) if each.attachment else each
             for each in settled
@@ -41,7 +42,7 @@ class LargeValues:
         return [each.with_outcome(stubs[each.index]) if each.index in stubs else each for each in settled]
 
     def keep_file(self, folder: str, body: bytes, suffix: str) -> str | None:
-        """Its name; None where not every host could read it."""
+        """Store a file of the job and return its name; None if the storage is not readable from every host."""
         if not self._storage.reaches(self._hosts()):
             return None
         name = f"{uuid4().hex}.{suffix}"
@@ -49,7 +50,7 @@ class LargeValues:
         return name
 
     def shortened_attachment(self, folder: str, attachment: Attachment) -> Attachment:
-        """Return the attachment with a long body in a file of its own, which is deleted once it was used."""
+        """Move a long body to a separate file, which is deleted after use, and return the attachment with a stub."""
         if len(attachment) <= ATTACHMENT_BYTES or not self._storage.reaches(self._hosts()):
             return attachment
         name, body = uuid4().hex, attachment.body.encode()
@@ -61,7 +62,7 @@ class LargeValues:
         self._storage.delete_file(values_path(folder, json.loads(stub)["~stored"][0]))
 
     def resolved(self, folder: str, line: str) -> str:
-        """The outcome that a stub stands for; another line is its own."""
+        """Return the outcome that a stub refers to. A line that is not a stub is returned unchanged."""
         if not line.startswith(STUB_PREFIX):
             return line
         name, start, stop = json.loads(line)["~stored"]
@@ -73,7 +74,8 @@ def _stub(name: str, start: int, stop: int) -> str:
 
 
 def split(settled: Iterable[Settled], most_bytes: int, most: int) -> Iterator[list[Settled]]:
-    """In pages of so many bytes and items; at least one page, which may be empty."""
+    """Split results into pages of at most `most_bytes` and `most` items; a single longer result is a page by itself.
+    Yields at least one page, which may be empty."""
     page: list[Settled] = []
     size = 0
     for each in settled:

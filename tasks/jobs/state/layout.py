@@ -1,10 +1,10 @@
-"""Layout of a job: where its items are stored, and which item each row of the ledger is.
+"""Layout of a job: where its items are stored, and how rows of the ledger map to items.
 
 - Small jobs: blocks of items in a Redis hash.
 - Stored jobs: a JSONL file in a folder of the storage. Outcomes move to files there too, part by part.
 - Trials: an item is run several times, and each trial is a row (see `trials.py`).
-- Loops: the items of a rollout are its prompts, epoch after epoch (see `prompt_loop.py`). The prompts are stored as one
-  of the first two.
+- Loops: the items of a rollout are its prompts, epoch after epoch (see `prompt_loop.py`). The prompts are stored like
+  the items of a small job or of a stored job.
 
 The ledger keeps a layout as JSON with the fields that apply, and as an empty text if none does.
 """
@@ -27,7 +27,7 @@ class Layout:
 
     @classmethod
     def parse(cls, text: str) -> "Layout":
-        """Return the layout that `str` wrote."""
+        """Parse a layout that `str` serialized."""
         return _parse(text)
 
     def __str__(self) -> str:
@@ -50,11 +50,12 @@ class Layout:
 
     @property
     def of_prompts(self) -> "Layout":
-        """The layout of the prompts of a loop; of another job its own."""
+        """Return the layout of a loop's prompts; for a job without a loop, this layout."""
         return Layout(self.folder, self.trials) if self.loop else self
 
     def folder_of(self, job_id: str) -> str:
-        """Return the folder of the job's files. That of a stored job is older than the job, so it has another name."""
+        """Return the folder of the job's files. The folder of a stored job is created before the job has an id, so its
+        name is not the job id."""
         return self.folder if self.is_stored else job_id
 
 

@@ -1,6 +1,6 @@
-"""Ledger: every change of a job's state, as one atomic Lua script each.
+"""Ledger: the state of jobs in Redis. Every change of it is an atomic Lua script.
 
-Python turns arguments into ARGV and replies into values, and nothing else. The header of each script in `scripts/`
+The Python code only serializes arguments into ARGV and parses the replies. The header of each script in `scripts/`
 states its arguments and its invariants.
 """
 
@@ -24,14 +24,15 @@ __all__ = ["PAGE_ITEMS", "PARTS", "Attachment", "Chunk", "Ledger", "Message", "R
 
 _SCRIPTS = Path(__file__).with_name("scripts")
 
-#: Seconds of work that a chunk aims at, and that are worth a message, at least.
+#: Target duration of a chunk, in seconds of work.
 CHUNK_S = 1.5
+#: Minimum duration of a chunk, in seconds of work: shorter chunks are not worth a message.
 LEAST_CHUNK_S = 0.1
-#: Items of a chunk at most: keeps every script below a few milliseconds.
+#: Maximum number of items of a chunk: keeps every script below a few milliseconds.
 MOST_ITEMS = 500
-#: Items enrolled by one script, at most.
+#: Maximum number of items enrolled by one call of the script.
 ENROLLED_ITEMS = 1024
-#: Workers that an item may kill while it runs alone, before it fails as `worker_lost`.
+#: Number of workers that an item may kill while it runs alone, before it fails as `worker_lost`.
 MOST_DEATHS = 3
 
 
@@ -47,13 +48,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A queue to be filled: how many tasks read it at a time, the models that its worker has loaded, and its pools."""
+    """A queue to be filled: its number of concurrent consumers, the models loaded by its worker, and its pools."""
 
     queue: str
     consumers: int
     loaded: str = ""
     also: str = ""
-    """A further pool whose work it takes: `policy` where the device has a policy server."""
+    """A second pool that the queue serves: `policy` if the device has a policy server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Retry:
     delay_s: float
     attempts: int
     rests: bool = False
-    """The whole stage of its job rests until then."""
+    """Suspend the whole stage of its job until then."""
 
     def __str__(self) -> str:
         return json.dumps({"delay_s": round(self.delay_s, 3), "attempts": self.attempts, "rests": self.rests})
@@ -85,7 +86,8 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A value that the hooks of a job's kind get in the step that counts its item, such as the samples of a rollout."""
+    """A value that the hooks of a job's kind get in the atomic step that counts its item, such as the samples of a
+    rollout."""
 
     about: str
     """JSON, for the hook."""
@@ -107,7 +109,7 @@ class Settled:
     outcome: str
     attachment: Attachment | None = None
     retry: Retry | None = None
-    """Of the status `retry`; then the outcome counts only if a deadline would pass before the retry."""
+    """Set with the status `retry`. The outcome then counts only if a deadline would pass before the retry."""
 
     def with_outcome(self, outcome: str) -> "Settled":
         return replace(self, outcome=outcome)
@@ -123,7 +125,7 @@ class Tick:
     is_ours: bool
     """False: another process has just run a round."""
     is_forgiving: bool = False
-    """Lapsed heartbeats do not count now."""
+    """Lapsed heartbeats are ignored, because Redis or every process has just stalled."""
     expired: Sequence[str] = ()
     """Jobs to be removed."""
     abandoned: Sequence[str] = ()
@@ -187,7 +189,8 @@ class Ledger:
     ) -> bool:
         """Create the job from the items that were stored under the name `staged`. False when the job exists already.
 
-        A client that retries by itself must not repeat the call: the second answer would say that the job exists.
+        A Redis client that retries automatically must not repeat the call: the second reply would say that the job
+        exists.
         Raises StorageUnavailable when the files of a stored job were deleted meanwhile.
         """
         flat = [part for pair in fields.items() for part in pair]
@@ -195,14 +198,14 @@ class Ledger:
         entries = (part for pair in pending for part in pair)
         created = int(self._call("create", job_id, staged, is_stored, len(fields), *flat, *entries))
         if created < 0:
-            raise StorageUnavailable("The upload made no progress for so long that it was abandoned: send it again.")
+            raise StorageUnavailable("The upload made no progress for too long and was abandoned: send it again.")
         return created == 1
 
     def enroll(self, job_id: str, first: int, groups: Sequence[int], lifetime_s: int) -> None:
         """Store the groups of consecutive items, each named by the index of its first item, before the job exists."""
         start = 0
         while start < len(groups):
-            # The script writes one page of the ledger, and few enough items to be quick.
+            # A call of the script writes to a single page of the ledger, and few items, so that it is fast.
             page_left = PAGE_ITEMS - (first + start) % PAGE_ITEMS
             stop = min(start + ENROLLED_ITEMS, start + page_left, len(groups))
             members: dict[int, list[int]] = {}
@@ -215,19 +218,20 @@ class Ledger:
 
     # --- dispatch ---
 
-    def fill(self, pool: str, readers: Sequence[Reader]) -> tuple[int, list[Message]]:
-        """Return the number of chunks dispatched, and the messages that announce them."""
+    def fill(self, pool: str, readers: Sequence[Reader], queue: str = "") -> tuple[int, list[Message]]:
+        """Fill the queues of a pool. Returns the number of chunks that wait on `queue` now, and the messages that
+        announce the new chunks."""
         consumers = sum(each.consumers for each in readers)
         flat = [
             part
             for each in readers
             for part in (each.queue, each.consumers, each.loaded, f"{pool},{each.also}" if each.also else pool)
         ]
-        number, *made = self._call("fill", pool, CHUNK_S, LEAST_CHUNK_S, MOST_ITEMS, consumers, *flat)
-        return int(number), [Message(*made[at : at + 4]) for at in range(0, len(made), 4)]
+        waiting, *made = self._call("fill", pool, CHUNK_S, LEAST_CHUNK_S, MOST_ITEMS, consumers, queue, *flat)
+        return int(waiting), [Message(*made[at : at + 4]) for at in range(0, len(made), 4)]
 
     def ready(self, pool: str) -> int:
-        """Return the number of jobs with items that wait for a chunk on this pool."""
+        """Return the number of jobs with pending items on this pool, which wait for a chunk."""
         return sum(self.state.zcard(keys.ready(pool, priority)) for priority in PRIORITIES)
 
     def waiting(self, queue: str) -> Message | None:
@@ -241,8 +245,8 @@ class Ledger:
     def take(
         self, queue: str, chunk: str, incarnation: str, worker: str, lease_id: str, adopt: bool = True
     ) -> list[Chunk]:
-        """Take the chunk that a message names, or the next best of the queue, and adopt more that can run with it.
-        Idempotent by lease_id."""
+        """Lease the chunk that a message names, or the next best chunk of the queue, and adopt more chunks that can run
+        in the same batch. Idempotent by lease_id."""
         taken = self._call("take", queue, chunk, incarnation, worker, lease_id, int(adopt))
         rows = (taken[at : at + 6] for at in range(0, len(taken), 6))
         return [
@@ -308,7 +312,7 @@ class Ledger:
     # --- recovery ---
 
     def reclaim(self, incarnation: str, proven: bool) -> int:
-        """Reclaim the chunks of a process that is gone. Returns the number of items that are pending again."""
+        """Reclaim the chunks of a dead process. Returns the number of items that are pending again."""
         return int(self._call("reclaim", incarnation, int(proven), MOST_DEATHS))
 
     def tick(self, process: str, every_s: float, stall_s: float, grace_s: float, staging_s: float) -> Tick:
@@ -319,7 +323,7 @@ class Ledger:
         return Tick(True, forgiving == 1, expired, abandoned)
 
     def tend(self, idle_s: float) -> None:
-        """Run the regular upkeep of kinds. A rollout that no client has used for `idle_s` is ended."""
+        """Run the periodic maintenance of kinds. A rollout that no client has used for `idle_s` is ended."""
         self._call("tend", idle_s)
 
     def is_late(self, incarnation: str) -> bool:
@@ -327,25 +331,25 @@ class Ledger:
         return bool(self._call("late", incarnation))
 
     def unqueue(self, queue: str, mode: str = "same") -> int:
-        """Take back the chunks that no worker has taken, and set the queue's mode. Returns their number."""
+        """Undo the dispatch of chunks that no worker has taken, and set the queue's mode. Returns their number."""
         return int(self._call("unqueue", queue, mode))
 
     # --- lifecycle ---
 
     def cancel(self, job_id: str) -> str:
-        """Cancel an active job. Returns the job's state, or "" when there is no such job."""
+        """Cancel an active job. Returns the job's state, or "" when the job does not exist."""
         return str(self._call("cancel", job_id))
 
     def pause(self, job_id: str, paused: bool) -> str:
-        """Pause or resume a job. Returns the job's state, or "" when there is no such job."""
+        """Pause or resume a job. Returns the job's state, or "" when the job does not exist."""
         return str(self._call("pause", job_id, int(paused)))
 
     def remove(self, job_id: str) -> bool:
-        """Remove a job with all of its records. False when it is still active."""
+        """Remove a job and every record of it. False when the job is still runnable."""
         return bool(self._call("remove", job_id))
 
     def reopen(self, job_id: str, items: Sequence[Reopened]) -> int:
-        """Take a page of items out of the counters. Returns -1 when the job's state forbids it."""
+        """Subtract a page of items from the counters. Returns -1 when the job's state does not allow a retry."""
         flat = (part for each in items for part in (each.index, each.status, each.error_type, int(each.cached)))
         return int(self._call("reopen", job_id, 0, *flat))
 

@@ -1,21 +1,21 @@
 """Numbers and names in the ledger's records, for Python and for the Lua scripts (`tasks/script_constants.py`)."""
 
-#: Distance between the scores of two priorities among the chunks of a queue; chunks of one priority are in between, by
-#: their sequence number.
+#: Distance between the scores of two priorities in the sorted set of a queue's chunks. Chunks of the same priority are
+#: ordered by their sequence number.
 PRIORITY_SPAN = 1e12
-#: Items of one page of bitmaps and groups.
+#: Number of items per page of bitmaps and groups.
 PAGE_ITEMS = 8192
-#: Decimal digits of a group.
+#: Number of decimal digits of a group.
 GROUP_DIGITS = 10
 #: Name of the stage that moves outcomes of a stored job out of Redis; its items are parts.
 PARTS = "~parts"
-#: In place of an item in the set `parked`: the whole stage rests, and may go on when the time is over.
+#: Stands for an item in the set `parked`: the whole stage is suspended, and resumes at the member's time.
 RESTED = "~"
-#: Events that a job's stream keeps, and events that wait for the log, at most.
+#: Maximum number of events in a job's stream, and of events that wait for the log.
 EVENTS_KEPT = 1000
-#: Seconds between two progress events of a job, at least.
+#: Minimum number of seconds between two progress events of a job.
 PROGRESS_EVERY_S = 0.25
-#: Seconds after which claims, waiters and batches expire, in case that nothing releases them.
+#: TTL of claims, waiters and batches in seconds: a safety net in case that no process releases them.
 CLAIM_S = 86400
-#: How a stub begins, which stands for a value that is in a file.
+#: Prefix of a stub, which refers to a value that is in a file.
 STUB_PREFIX = '{"~stored":'

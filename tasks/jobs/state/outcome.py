@@ -1,4 +1,5 @@
-"""Between a kind's result and what the ledger keeps: the outcome of an item, as the line of JSON a client reads."""
+"""Serialization of results: converts a kind's result to an item's outcome, the line of JSON that the ledger stores and
+clients read."""
 
 import math
 from typing import Any
@@ -17,11 +18,11 @@ def settle(
     worker: str = "",
     fill: float | None = None,
 ) -> Settled:
-    """The result as it is counted and read back. Without a payload at hand the names are left out, see `completed`."""
+    """Serialize a result for the ledger. Without a payload, index and ids are left out; `completed` adds them."""
     result = checked(result)
     try:
         outcome = _write(_row(index, payload, result, attempts, latency_ms, worker, fill), bool(payload))
-    except ValueError as error:  # JSON has no word for infinity
+    except ValueError as error:  # JSON cannot represent infinity and NaN
         result = Result(
             error=ItemError("not_a_number", f"The value cannot be written as JSON: {error}."), next=result.next
         )
@@ -38,7 +39,7 @@ def settle(
 
 
 def attached(bundle: Bundle, seconds: float) -> Attachment:
-    """Return a bundle as the scripts of rollouts take it, see `samples.lua`."""
+    """Convert a bundle to an attachment for the scripts of rollouts, see `samples.lua`."""
     about = {
         "oldest": bundle.oldest,
         "newest": bundle.newest,
@@ -51,13 +52,11 @@ def attached(bundle: Bundle, seconds: float) -> Attachment:
 
 
 def retry_later(settled: Settled, delay_s: float, attempts: int, rests: bool = False) -> Settled:
-    """Not an outcome yet: the item is pending again after the delay, unless a deadline passes first. `rests`: until
-    then nothing of this stage of its job need be tried."""
+    """Turn a failed result into a retry: the item is pending again after the delay, unless a deadline passes first.
+    `rests`: suspend this stage of the job until then, since its other items would fail in the same way."""
     row = quick_json.read(settled.outcome)
     row["status"], row["error"]["retryable"] = "timed_out", True
-    row["error"]["message"] = (
-        f"Its deadline passed after {attempts} tries; the last one said: {row['error']['message']}"
-    )
+    row["error"]["message"] = f"The deadline passed after {attempts} attempts; last error: {row['error']['message']}"
     row["error"]["type"] = "timed_out"
     return Settled(
         settled.index,
@@ -71,14 +70,15 @@ def retry_later(settled: Settled, delay_s: float, attempts: int, rests: bool = F
 
 
 def checked(result: Result) -> Result:
-    """A score that is no number is a failure, not a score."""
+    """Return the result, or an error if its score is NaN or infinite."""
     if result.score is None or math.isfinite(result.score):
         return result
     return Result(error=ItemError("not_a_number", f"The scorer returned {result.score}."))
 
 
 def is_complete(line: str) -> bool:
-    """Whether an outcome is a client's line as it stands. Those written by scripts, or without a payload, are not."""
+    """Return whether clients can read an outcome as it is. Outcomes written by scripts, or without a payload, must be
+    completed first."""
     return line.startswith('{"index":')
 
 
@@ -87,7 +87,7 @@ def is_ok(line: str) -> bool:
 
 
 def completed(line: str, index: int, payload: dict[str, Any], fill: float | None) -> str:
-    """An outcome with all that a client reads in it."""
+    """Return an outcome with every field that clients read, adding the index, the ids and the defaults."""
     known = quick_json.read(line)
     error = known.get("error")
     failure = ItemError(**error) if error else None
@@ -97,7 +97,7 @@ def completed(line: str, index: int, payload: dict[str, Any], fill: float | None
 
 
 def unfinished(index: int, payload: dict[str, Any], status: str, message: str, fill: float | None) -> str:
-    """What an item without an outcome reads as once its job is over."""
+    """Return the outcome that clients read for an item whose job ended before the item had one."""
     error = {"type": status, "message": message, "retryable": True}
     return completed(quick_json.write({"status": status, "error": error}), index, payload, fill)
 

@@ -1,7 +1,7 @@
-"""Reading what became of a job's items, in input order, and moving it out of Redis part by part.
+"""Outcome store: reads the outcomes of a job's items in input order, and moves them from Redis to files part by part.
 
-An outcome is a line of JSON. It lies in a Redis hash; of a stored job, once all `PART_ITEMS` items of a part have one,
-in a file of the storage.
+An outcome is a line of JSON in a Redis hash. Outcomes of a stored job move to a file of the storage once every one of
+the `PART_ITEMS` items of a part has an outcome.
 """
 
 from collections.abc import Iterator
@@ -19,9 +19,9 @@ from tasks.jobs.state.outcome import completed, is_complete
 from tasks.jobs.state.payloads import Payloads
 from tasks.jobs.state.storage import Storage, part_path
 
-#: Outcomes read in one command.
+#: Number of outcomes read in one command.
 PAGE = 500
-#: Items whose outcomes are moved together.
+#: Number of items per part, whose outcomes move to a file together.
 PART_ITEMS = 5000
 
 
@@ -33,7 +33,7 @@ class OutcomeStore:
         self._values = LargeValues(storage)
 
     def lines(self, job: Job, start: int, stop: int) -> Iterator[tuple[int, str | None]]:
-        """Index and outcome, in input order; None for an item that has none yet."""
+        """Yield index and outcome of each item, in input order; None for an item without an outcome."""
         if not job.layout.is_stored:
             yield from self._in_redis(job, start, stop, {})
             return
@@ -43,7 +43,7 @@ class OutcomeStore:
 
     def _of_part(self, job: Job, part: int, start: int, stop: int) -> list[tuple[int, str | None]]:
         file = self.file_of(job.id, part)
-        while True:  # a part may be moved, and moved again by a retry, while we look
+        while True:  # a part may be moved concurrently, and moved again after a retry: read until its file is stable
             try:
                 moved = self._file_lines(file.removeprefix("~"), part * PART_ITEMS) if file else {}
                 if file and not file.startswith("~"):
@@ -58,8 +58,8 @@ class OutcomeStore:
                 return lines
 
     def whole_part(self, job: Job, start: int, stop: int) -> tuple[Iterator[bytes] | None, int]:
-        """The file of the part that begins at `start`, if all of it is wanted and it has one; and where the next page
-        begins. A file is sent as it is, without looking at its lines."""
+        """Return the contents of the file of the part that begins at `start`, if the whole part is wanted and has a
+        file, else None; and the index at which the next page begins. The file is streamed without parsing its lines."""
         if not job.layout.is_stored:
             return None, min(stop, start + PAGE)
         part, within = divmod(start, PART_ITEMS)
@@ -69,11 +69,12 @@ class OutcomeStore:
         return None, min(stop, end)
 
     def file_of(self, job_id: str, part: int) -> str:
-        """The file a part was moved to; with `~` before it while some of its items are run again. Empty: none yet."""
+        """Return the file that a part was moved to, with the prefix `~` while some of its items are run again. Empty if
+        the part has no file yet."""
         return str(self._state.hget(keys.job_parts(job_id), str(part)) or "")
 
     def move(self, ledger: Ledger, job: Job, chunk: Chunk, part: int, over: bool) -> None:
-        """Write a part whose items all have an outcome to a file, and take it out of Redis."""
+        """Write a complete part, in which every item has an outcome, to a file, and delete its outcomes from Redis."""
         path = part_path(job.layout.folder_of(job.id), part, job.epoch, uuid4().hex[:8])
         file = self._storage.create(path)
         first = part * PART_ITEMS

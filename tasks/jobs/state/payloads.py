@@ -1,7 +1,7 @@
-"""What the items of a job are: written once at submit, read by index.
+"""Payloads of a job's items: immutable, written once at submission, read by index.
 
-They are blocks of a Redis hash, or a JSONL file in the storage of which Redis knows where each block begins; see
-`layout.py`.
+They are stored as blocks of a Redis hash, or as a JSONL file in the storage with the byte offset of each block in
+Redis; see `layout.py`.
 """
 
 import json
@@ -19,13 +19,13 @@ from tasks.jobs.state.large_values import LargeValues
 from tasks.jobs.state.layout import Layout
 from tasks.jobs.state.storage import Storage, items_path
 
-#: Items stored together. A chunk reads whole blocks, so small ones waste little and large ones cost few commands.
+#: Number of items per block. A chunk reads whole blocks: small blocks waste little, large blocks need few commands.
 BLOCK_ITEMS = 100
-#: Decimal digits of an offset in `job_offsets`: files up to a petabyte.
+#: Number of decimal digits of an offset in `job_offsets`: allows files up to a petabyte.
 OFFSET_DIGITS = 15
-#: Seconds that what is written ahead of its job lives if the job is never created, or no further page comes.
+#: TTL in seconds of keys written before their job is created. Each further page of an upload renews it.
 STAGING_S = 3600
-#: The same for the groups of a large job, which are not renewed page by page.
+#: TTL in seconds of the groups of a large job, which are not renewed page by page.
 GROUPS_S = 86400
 
 _RECIPE = ["kind", "spec", "cache", "on_error", "item_deadline_s", "priority", "token", "trace"]
@@ -33,7 +33,7 @@ _RECIPE = ["kind", "spec", "cache", "on_error", "item_deadline_s", "priority", "
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The part of a job that never changes: what a worker needs to run its items."""
+    """Recipe: the immutable part of a job that a worker needs to run its items."""
 
     id: str
     kind: str
@@ -44,9 +44,9 @@ class Recipe:
     item_deadline_s: float | None
     priority: Priority = "normal"
     token: str = ""
-    """Name of the bearer token that submitted it; empty where none is asked for."""
+    """Name of the bearer token that submitted it; empty if the server requires no token."""
     trace: str = ""
-    """The span of the request that submitted it; empty where that was not traced."""
+    """Trace context of the request that submitted it; empty if the request was not traced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class Payloads:
         self._values = LargeValues(storage)
 
     def write(self, job_id: str, items: Sequence[dict[str, Any]]) -> None:
-        """Into Redis, before the job exists; lapses if it never does."""
+        """Write payloads to Redis, before the job exists. They expire if the job is never created."""
         bodies = [quick_json.write(items[at : at + BLOCK_ITEMS]) for at in range(0, len(items), BLOCK_ITEMS)]
-        # The key is made with its lifetime in one step: who dies between two would leave it for good.
+        # Create the key and its TTL atomically: a crash in between would leak it.
         first = self._state.pipeline(transaction=True)
         first.hset(keys.job_blocks(job_id), "0", bodies[0])
         first.expire(keys.job_blocks(job_id), STAGING_S)
@@ -81,8 +81,9 @@ class Payloads:
         rest.execute()
 
     def read_work(self, wanted: Sequence[Wanted], unknown: Sequence[str]) -> tuple[list[Loaded], dict[str, Recipe]]:
-        """For each: index -> (payload, what the last stage handed on, attempts). And the recipes of jobs not known yet,
-        as far as they exist. All in one round trip, and one read for each run of stored items."""
+        """Return, for each element of `wanted`, a dict: index -> (payload, carry of the previous stage, attempts); and
+        the recipes of the `unknown` jobs that exist. Takes a single round trip to Redis, and one read of the storage
+        per run of consecutive stored blocks."""
         pipeline = self._state.pipeline(transaction=False)
         for job in unknown:
             pipeline.hmget(keys.job(job), _RECIPE)
@@ -125,7 +126,7 @@ class Payloads:
         return work, recipes
 
     def read(self, job_id: str, layout: Layout, indices: Sequence[int]) -> dict[int, dict[str, Any]]:
-        """Payloads by index, as far as they are there."""
+        """Return payloads by index. Items without a stored payload are left out."""
         each = Wanted(job_id, layout, indices)
         pipeline = self._state.pipeline(transaction=False)
         self._ask(pipeline, each)
@@ -172,14 +173,15 @@ class Payloads:
         }
 
     def _lines(self, wanted: Wanted, offsets: str) -> list[bytes]:
-        if not offsets:  # the job is gone
+        if not offsets:  # the job was removed
             return []
         start, stop = int(offsets[:OFFSET_DIGITS]), int(offsets[-OFFSET_DIGITS:])
         return self._storage.read(items_path(wanted.layout.folder), start, stop).split(b"\n")[:-1]
 
 
 def _unlooped(wanted: Wanted) -> tuple[Wanted, dict[int, int]]:
-    """What is to be read for items of a loop, and where each of them is in it; other items as they are."""
+    """Map items of a loop to their prompts: return the prompts to read, and item -> prompt. Items of a job without a
+    loop are returned unchanged, with an empty mapping."""
     loop = wanted.layout.loop
     if loop is None:
         return wanted, {}
@@ -193,7 +195,7 @@ def _blocks(wanted: Wanted) -> list[int]:
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """First and last of each run of consecutive numbers."""
+    """Yield the first and the last number of each run of consecutive numbers."""
     first = previous = None
     for number in numbers:
         if first is None or previous is None or number != previous + 1:

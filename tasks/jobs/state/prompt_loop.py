@@ -1,5 +1,5 @@
-"""The items of a rollout: its prompts, again and again. An item's index says which prompt of which epoch it is, so that
-nothing is written for it."""
+"""Prompt loop: the items of a rollout are its prompts, repeated epoch after epoch. The index of an item determines its
+prompt and its epoch, so that items need no storage."""
 
 import random
 from array import array
@@ -11,7 +11,7 @@ from functools import lru_cache
 class PromptLoop:
     prompts: int
     seed: int | None
-    """Each epoch has an order of its own, drawn with it; None: the order of the file."""
+    """Seed of the shuffle: each epoch has a different order. None keeps the order of the file."""
 
     def epoch(self, index: int) -> int:
         return index // self.prompts

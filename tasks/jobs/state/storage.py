@@ -1,8 +1,8 @@
-"""Files of large jobs: items as they came in, outcomes in parts, values too large for Redis. Through fsspec, so that a
-folder and a bucket look alike.
+"""Storage for the files of large jobs: uploaded items, outcomes in parts, values too large for Redis. Uses fsspec, so
+that a local folder and an object storage bucket have the same interface.
 
-A file is written once, under a name nobody has used, and counts only when the ledger names it. Names come from here and
-from ids we made; no name comes from a client.
+Files are write-once: each file gets a unique name, and is visible only once the ledger refers to it. Names are
+generated here from ids of this server; clients cannot choose names.
 """
 
 import os
@@ -15,7 +15,7 @@ from typing import Any, cast
 from tasks.connections import redact
 from tasks.errors import StorageNotShared, StorageUnavailable, StoredFileMissing
 
-#: Bytes read at a time when a file is streamed.
+#: Number of bytes read at a time when a file is streamed.
 PAGE_BYTES = 1 << 20
 
 
@@ -32,25 +32,26 @@ class Storage:
         return filesystem, root.rstrip("/")
 
     def reaches(self, hosts: Iterable[str]) -> bool:
-        """Whether all of these hosts can read what this one writes."""
+        """Return whether every given host can read the files that this host writes."""
         return self._is_shared or set(hosts) <= {socket.gethostname()}
 
     def require_reach(self, hosts: Iterable[str]) -> None:
-        """Raises StorageNotShared when one of these hosts could not read what this one writes."""
-        here = socket.gethostname()
-        others = sorted({host for host in hosts if host != here})
-        if not self.reaches(others):
+        """Raise StorageNotShared if any of the given hosts cannot read the files that this host writes."""
+        local_host = socket.gethostname()
+        remote_hosts = sorted({host for host in hosts if host != local_host})
+        if not self.reaches(remote_hosts):
             raise StorageNotShared(
-                f"Large jobs are kept in a folder of this host ({redact(self._url)}), and {others[0]} has workers too: "
-                "set ASSAY_STORAGE_URL to a place all hosts reach, or ASSAY_STORAGE_SHARED=true if this folder is one."
+                f"Large jobs are stored in a folder of this host ({redact(self._url)}), but {remote_hosts[0]} also has "
+                "workers: set ASSAY_STORAGE_URL to a storage that every host can reach, or ASSAY_STORAGE_SHARED=true "
+                "if this folder is shared."
             )
 
     def uri(self, path: str) -> str:
-        """Where others find a file."""
+        """Return the URI by which other processes find a file."""
         return f"{self._url.rstrip('/')}/{path}"
 
     def path_of(self, uri: str) -> str | None:
-        """The path of a file here, by its URI; None for one elsewhere."""
+        """Return the path of a file in this storage by its URI; None for a file in another storage."""
         root = f"{self._url.rstrip('/')}/"
         return uri.removeprefix(root) if uri.startswith(root) else None
 
@@ -78,7 +79,7 @@ class Storage:
                 yield page
 
     def delete(self, folder: str) -> None:
-        """All below it; nothing when it is not there."""
+        """Delete a folder recursively. Idempotent: a missing folder is not an error."""
         filesystem, root = self._filesystem
         with self._explained(folder):
             try:
@@ -99,15 +100,15 @@ class Storage:
         try:
             yield
         except FileNotFoundError as error:
-            raise StoredFileMissing(f"{path} is not in the storage {redact(self._url)} any more.") from error
+            raise StoredFileMissing(f"{path} does not exist in the storage {redact(self._url)} any more.") from error
         except (StorageUnavailable, StoredFileMissing):
             raise
-        except Exception as error:  # each kind of storage has errors of its own
+        except Exception as error:  # each fsspec implementation raises different error types
             raise StorageUnavailable(f"The storage {redact(self._url)} cannot be used: {error}") from error
 
 
 class NewFile:
-    """A file on its way. Nobody sees it before `finish`."""
+    """A file that is being written. It is invisible to readers until `finish`."""
 
     def __init__(self, file: Any, explained: Callable[[], AbstractContextManager[None]], is_local: bool) -> None:
         self._file = file
@@ -119,7 +120,8 @@ class NewFile:
             self._file.write(body)
 
     def finish(self) -> None:
-        """On disk when this returns: what is taken out of Redis next must survive the power going."""
+        """Close the file; it is durable when this returns: its contents are deleted from Redis next, and must survive a
+        power failure."""
         with self._explained():
             self._file.flush()
             if self._is_local:
@@ -127,7 +129,7 @@ class NewFile:
             self._file.close()
 
     def abandon(self) -> None:
-        """Let go of it; its folder is deleted by whoever began it."""
+        """Close the file without finishing it. The caller deletes its folder."""
         with suppress(OSError):
             self._file.close()
 
@@ -153,5 +155,5 @@ def values_path(name: str, token: str) -> str:
 
 
 def file_path(name: str, file: str) -> str:
-    """What a kind keeps beside its outcomes, such as videos."""
+    """Return the path of a file that a kind stores beside its outcomes, such as a video."""
     return f"{folder_path(name)}/files/{file}"

@@ -1,7 +1,7 @@
-"""How many items wait: too many, and the door is shut for a while.
+"""Backlog limit: rejects submissions while too many items are queued.
 
-A figure from a moment ago is enough: it is read from the ledger about once a second, and what this process accepts
-meanwhile is added to it.
+The count is approximate: it is read from the ledger about once a second, and the items that this process accepts
+meanwhile are added to it.
 """
 
 import threading
@@ -18,9 +18,9 @@ from tasks.errors import BacklogFull
 
 _SCRIPT = Path(__file__).with_name("scripts") / "count_waiting_items.lua"
 
-#: Seconds for which a figure is taken to be still true.
+#: TTL of the cached count, in seconds.
 FRESH_S = 1.0
-#: Jobs looked at for each pool and priority; those beyond count as one item each.
+#: Maximum number of jobs read per pool and priority; each further job counts as one item.
 MOST_JOBS = 2000
 
 
@@ -33,13 +33,15 @@ class Backlog:
         self._at = float("-inf")
 
     def check(self) -> None:
-        """Raises BacklogFull."""
+        """Raise BacklogFull if the number of queued items has reached the limit."""
         with self._lock:
             if (now := time.monotonic()) - self._at > FRESH_S:
                 self._items, self._at = self._count(), now
             items = self._items
         if items >= self._most:
-            raise BacklogFull(f"{items:,} items wait already, {self._most:,} at most: submit again when some are done.")
+            raise BacklogFull(
+                f"{items:,} items are queued and the limit is {self._most:,}: submit again when some items are done."
+            )
 
     def add(self, items: int) -> None:
         with self._lock:

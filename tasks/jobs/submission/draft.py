@@ -1,4 +1,5 @@
-"""A validated request before it becomes a job: kind, parsed spec and stages, and the record they are written as."""
+"""Draft: a validated request before it becomes a job, with its kind, its parsed spec, its stages and the ledger's
+record of it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ class Draft:
 
     @classmethod
     def of(cls, head: JobHead, kinds: Kinds) -> "Draft":
-        """Validate everything but the items. Raise InvalidRequest."""
+        """Validate a request without its items. Raise InvalidRequest."""
         kind = kinds[head.kind]
         spec = validated(kind.spec_model, head.spec, "spec")
         kind.check(spec)
@@ -36,7 +37,7 @@ class Draft:
         return any(stage.grouped for stage in self.stages)
 
     def record(self, keep_s: float, hidden: Sequence[StageRecord] = ()) -> dict[str, object]:
-        """Return the fields of the job's hash. `hidden` stages follow those of the kind."""
+        """Return the fields of the job's hash. `hidden` stages follow the stages of the kind."""
         head = self.head
         stages = [*(stage.record for stage in self.stages), *hidden]
         fields: dict[str, object] = {
@@ -95,6 +96,6 @@ def validated(model: type[BaseModel], value: object, where: str) -> BaseModel:
 
 def _check_stages(stages: Sequence[Stage[Any]]) -> None:
     if len({stage.name for stage in stages}) < len(stages):
-        raise InvalidRequest("spec.stages: names must differ", field="spec.stages")
+        raise InvalidRequest("spec.stages: names must be unique", field="spec.stages")
     if sum(stage.grouped for stage in stages) > 1 or stages[0].grouped:
-        raise InvalidRequest("spec.stages: one stage may be grouped, and not the first", field="spec.stages")
+        raise InvalidRequest("spec.stages: at most one stage may be grouped, and not the first", field="spec.stages")

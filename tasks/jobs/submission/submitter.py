@@ -1,4 +1,4 @@
-"""Job submission: validate, hash, look up cached answers, store, dispatch. A job is visible only once it is whole."""
+"""Job submission: validate, hash, look up cached answers, store, dispatch. A job is invisible until it is complete."""
 
 import hashlib
 import json
@@ -26,19 +26,19 @@ from tasks.jobs.state.prompt_loop import PromptLoop
 from tasks.jobs.submission.draft import Draft, validated
 from tasks.jobs.submission.upload import Upload, as_lines, checked_lines
 
-#: Outcomes from the cache written by one script call.
+#: Number of cached outcomes written by one script call.
 PAGE = 500
-#: Ranges in one pending entry: filling reads and writes an entry whole.
+#: Maximum number of ranges per pending entry: the script `fill` reads and writes whole entries.
 RANGES = 200
-#: Items of a stored job that have left the pending list and not been moved out of Redis yet: what bounds its memory.
+#: Maximum number of in-flight items of a stored job, whose outcomes were not moved out of Redis yet: bounds its memory.
 WINDOW_ITEMS = 100_000
-#: The hidden last stage of a stored job, which moves outcomes to the storage; the cost is a first estimate.
+#: Hidden last stage of a stored job, which moves outcomes to the storage; the cost is an initial estimate.
 MOVE_STAGE = StageRecord(PARTS, "cpu", limits=StageLimits(cost_s=0.2))
 
 
 class Submitter:
     def __init__(self, core: CoreParts, job_ttl_s: float, idempotency_ttl_s: int, stored_items: int) -> None:
-        """`job_ttl_s`: seconds that an ended job is kept; `stored_items`: items above which a job is kept in files."""
+        """`job_ttl_s`: TTL of an ended job in seconds; `stored_items`: a job with more items is stored in files."""
         self._state = core.state
         self._payloads = core.payloads
         self._storage = core.storage
@@ -58,11 +58,11 @@ class Submitter:
         token: str = "",
         keep_s: float | None = None,
     ) -> str:
-        """Submit a job and return its id: a new one, or that of an earlier request with this idempotency key.
+        """Submit a job and return its id: a new id, or the id of an earlier request with the same idempotency key.
 
-        Raises InvalidRequest, and Conflict when the key was used with another body. A submission that was cut off
-        leaves nothing that counts; repeating it with its key completes it under the same id. `token` names the
-        submitter's bearer token; `keep_s` shortens the time that the ended job is kept.
+        Raises InvalidRequest, and Conflict when the key was used with a different body. An interrupted submission
+        leaves no visible job; repeating it with its key completes it under the same id. `token` names the submitter's
+        bearer token; `keep_s` shortens the TTL of the ended job.
         """
         draft = Draft.of(request.head, self._kinds)
         if selector := self._selector(draft):
@@ -81,7 +81,7 @@ class Submitter:
             if self._state.exists(keys.job(job)):
                 return job
         hits = self._look_up(draft, items) if request.cache == "use" else {}
-        # Under a name of its own: the same request may be on its way twice, and only one of them becomes the job.
+        # A unique temporary name: the same request may be in flight twice, and only one of the two becomes the job.
         staged = f"{job}~{uuid4().hex[:8]}"
         self._payloads.write(staged, request.items)
         total = len(items) * trials
@@ -103,14 +103,15 @@ class Submitter:
     def submit_lines(
         self, head: JobHead, lines: Iterable[bytes], idempotency_key: str | None = None, token: str = ""
     ) -> str:
-        """As `submit`, with the items as lines of JSON, few of them in memory at a time. Errors name the line."""
+        """Submit a job whose items are lines of JSON, like `submit`, but with few items in memory at a time. Errors
+        name the line."""
         draft = Draft.of(head, self._kinds)
         checked = checked_lines(lines, draft.kind.item_model)
         if selector := self._selector(draft):
             checked = as_lines(selector(map(quick_json.read, checked)))
         first = list(islice(checked, self._stored_items + 1))
         if not first:
-            raise InvalidRequest("There are no items: send one JSON object a line.", field="items")
+            raise InvalidRequest("There are no items: send one JSON object per line.", field="items")
         if len(first) > self._stored_items:
             given = chain(first, checked)
             return self._submit_stored(draft, given, idempotency_key, token, self._keep_s())
@@ -120,7 +121,8 @@ class Submitter:
     def _submit_stored(
         self, draft: Draft, lines: Iterable[bytes], idempotency_key: str | None, token: str, keep_s: float
     ) -> str:
-        """What the cache has, workers look up when they come to it: a large job must not take long to submit."""
+        """Submit a job whose items are stored in files. Workers look up the cache when they run the items, since a
+        lookup at submission would take too long for a large job."""
         if draft.kind.trials(draft.spec) > 1:
             self._require_few(self._stored_items + 1)
         self._require_reach()
@@ -158,9 +160,9 @@ class Submitter:
         idempotency_key: str | None = None,
         token: str = "",
     ) -> str:
-        """Submit a rollout: an open-ended job whose items are these prompts, epoch after epoch; the Lua function `feed`
-        decides how many of them are begun. Without prompts it has no items. Returns a new id, or that of an earlier
-        request with the same idempotency key; the id is also in the spec."""
+        """Submit a rollout: an open-ended job whose items are the given prompts, epoch after epoch; the Lua function
+        `feed` decides when to begin further prompts. Without prompts it has no items. Returns a new id, or the id of an
+        earlier request with the same idempotency key; the id is also in the spec."""
         job = uuid4().hex
         draft = self._rollout_draft(head, job)
         staged, layout = f"{job}~", Layout()
@@ -185,7 +187,7 @@ class Submitter:
     def _rollout_draft(self, head: JobHead, job_id: str) -> Draft:
         return Draft.of(head.model_copy(update={"spec": head.spec | {"rollout": job_id}}), self._kinds)
 
-    # --- shared by all of them ---
+    # --- shared by every kind of submission ---
 
     def _keep_s(self, keep_s: float | None = None) -> float:
         return self._job_ttl_s if keep_s is None else min(keep_s, self._job_ttl_s)
@@ -200,11 +202,12 @@ class Submitter:
         self._storage.require_reach(worker.host for worker in self._registry.workers() if worker.pool != "beat")
 
     def _require_few(self, rows: int) -> None:
-        """Items of several trials are not kept in the storage: they would be read and moved in other pieces."""
+        """Raise InvalidRequest if a job with trials is too large for Redis. Items with trials are never stored in
+        files, where items would be read and rows moved in different units."""
         if rows > self._stored_items:
             raise InvalidRequest(
-                f"Items and trials make more than {self._stored_items:,} runs, which one job may have where items are "
-                "run several times: send several jobs.",
+                f"A job that runs items several times may have at most {self._stored_items:,} runs (items times "
+                "trials): split the items into several jobs.",
                 field="items",
             )
 
@@ -217,7 +220,7 @@ class Submitter:
         held = self._state.get(keys.idempotency(key))
         earlier, _, first_job = str(held or f"{body} {job_id}").partition(" ")
         if earlier != body:
-            raise Conflict("This idempotency key was used for another request: use a new key for a new request.")
+            raise Conflict("This idempotency key was used for a different request: use a new key for a new request.")
         return first_job
 
     def _look_up(self, draft: Draft, items: Sequence[BaseModel]) -> dict[int, Result]:
@@ -240,7 +243,7 @@ class Submitter:
         }
 
     def _create(self, job_id: str, staged: str, fields: Mapping[str, object], pending: str) -> bool:
-        """Make the data written under the name `staged` a job. Return False if a job of this id exists already."""
+        """Create the job from the data written under the name `staged`. Return False if the job exists already."""
         ranges = pending.split(",") if pending else []
         entries = [(str(fields["first"]), ",".join(ranges[at : at + RANGES])) for at in range(0, len(ranges), RANGES)]
         return self._ledger.create(job_id, staged, fields, entries)
@@ -252,7 +255,8 @@ def _body_hash(head: JobHead, digest: str) -> str:
 
 
 def _groups(items: Sequence[dict[str, Any]]) -> list[int]:
-    """The group of each item: the index of the first that has the same. An item without one is a group of its own."""
+    """Return the group of each item: the index of the first item with the same group id. An item without a group id
+    forms a group by itself."""
     first: dict[str, int] = {}
     groups = []
     for index, item in enumerate(items):

@@ -1,5 +1,5 @@
-"""A large job's items on their way into the storage: page by page, so that a million lines take no more memory than a
-thousand. Nothing of it counts before the job is created, and what is given up is swept away."""
+"""Upload of a large job's items into the storage: streamed page by page, so that a million lines take no more memory
+than a thousand. The upload is invisible until the job is created; an abandoned upload is deleted by recovery."""
 
 import hashlib
 import math
@@ -19,7 +19,7 @@ from tasks.jobs.state.ledger import PAGE_ITEMS, Ledger
 from tasks.jobs.state.payloads import BLOCK_ITEMS, GROUPS_S, OFFSET_DIGITS, STAGING_S
 from tasks.jobs.state.storage import Storage, folder_path, items_path
 
-#: Lines written at a time: whole blocks.
+#: Number of lines written at a time: a multiple of the block size.
 PAGE = 10 * BLOCK_ITEMS
 
 
@@ -38,7 +38,7 @@ class Upload:
         return self._digest.hexdigest()
 
     def write(self, lines: Iterable[bytes], is_grouped: bool) -> None:
-        """All of them. Raises what reading the lines raises; then nothing is left."""
+        """Write every line. If reading the lines raises an exception, delete the upload and raise the exception."""
         self._keep()
         try:
             file = self._storage.create(items_path(self.name))
@@ -68,7 +68,7 @@ class Upload:
         pipeline.execute()
 
     def _keep(self) -> None:
-        """Not given up: what was written so far lives on for a while."""
+        """Record progress: renew the upload's time in the set of abandoned folders, and the TTL of its keys."""
         seconds, _ = self._state.time()
         pipeline = self._state.pipeline(transaction=False)
         pipeline.zadd(keys.staging(), {self.name: seconds})
@@ -77,7 +77,7 @@ class Upload:
         pipeline.execute()
 
     def _note(self, page: list[bytes], offset: int) -> int:
-        """Remember where the page's blocks begin. Returns where the next one does."""
+        """Record the offsets of the page's blocks. Returns the offset of the next page."""
         starts = []
         for at, line in enumerate(page):
             if at % BLOCK_ITEMS == 0:
@@ -90,15 +90,16 @@ class Upload:
         return offset
 
     def _write_offsets(self, index: int, offsets: list[int]) -> None:
-        """From the block of this item on. At a computed place: what lapsed must leave a hole, not shift the rest."""
+        """Write offsets, beginning with the block of this item. They are written at a computed position, since an
+        expired key must leave a gap, and not shift the later offsets."""
         digits = "".join(f"{offset:0{OFFSET_DIGITS}d}" for offset in offsets)
-        pipeline = self._state.pipeline(transaction=True)  # who dies between two steps would leave the key for good
+        pipeline = self._state.pipeline(transaction=True)  # a crash between two commands would leak the key
         pipeline.setrange(keys.job_offsets(self.name), index // BLOCK_ITEMS * OFFSET_DIGITS, digits)
         pipeline.expire(keys.job_offsets(self.name), STAGING_S)
         pipeline.execute()
 
     def _enroll(self, page: list[bytes]) -> None:
-        """An item without a group is a group of its own."""
+        """Store the groups of a page of items. An item without a group id forms a group by itself."""
         numbers = []
         for index, line in enumerate(page, self.total):
             group = quick_json.read(line).get("group_id")
@@ -107,7 +108,7 @@ class Upload:
 
 
 def checked_lines(lines: Iterable[bytes], model: type[BaseModel]) -> Iterator[bytes]:
-    """The lines, each a valid item. Raises InvalidLine with the number of one that is not."""
+    """Yield the lines after validating each as an item. Raises InvalidLine with the number of an invalid line."""
     for number, line in enumerate(lines, 1):
         try:
             item = from_json(line, allow_inf_nan=False)
@@ -128,7 +129,7 @@ def checked_lines(lines: Iterable[bytes], model: type[BaseModel]) -> Iterator[by
 
 
 def infinite(value: object, place: str = "") -> str:
-    """Where the first number that is none is, such as 1e999; empty when there is none."""
+    """Return the path of the first number that is not finite, such as 1e999; empty if every number is finite."""
     if isinstance(value, float):
         return "" if math.isfinite(value) else place.lstrip(".")
     inner: Iterable[tuple[str, object]] = ()

@@ -13,13 +13,17 @@
 --      settled        list of {slice, requests, tokens} to correct
 --      spent          list of usage: job_id, token, calls, prompt_tokens, completion_tokens, cost, currency
 --      wants          list of waiting calls: rank, job_id, count, tokens of each
--- Returns JSON: wait_s: seconds until it is worth to ask again; why; slice; ceiling; reason: why the circuit is open;
--- granted: list in
---   the order of `wants`, each with count and cost, the cost of its job so far.
+-- Returns JSON:
+--   wait_s   seconds until the next exchange is useful
+--   why      cause of the wait: `paused`, `open`, `half_open`, `requests`, `tokens`, `turn`, `ceiling`, or ''
+--   slice    slice of the rate window that counts the granted calls
+--   ceiling  maximum calls in flight
+--   reason   cause of an open circuit
+--   granted  list in the order of `wants`: count, and cost of the job so far
 -- Invariants:
 --   * No window has more requests or tokens than the limit.
---   * Calls in flight of all live processes stay below the ceiling.
---   * The calls that a process holds count until it reports another number, or is silent for HOLDER_S.
+--   * No call is granted while the calls in flight of the live processes have reached the ceiling.
+--   * The calls that a process holds count until it reports a new number, or does not report for HOLDER_S.
 -- @include ceiling
 -- @include circuit
 -- @include clock
@@ -103,7 +107,7 @@ for at, want in ipairs(wants) do
   replies[at] = string.format('{"count":%d,"cost":%s}', count, cost or '0')
 end
 
--- An empty list has no JSON of its own in Lua.
+-- cjson encodes an empty Lua table as an object, not as a list.
 local function encode_list(list) return #list > 0 and cjson.encode(list) or '[]' end
 
 local holders = keys.api_holders(profile)

@@ -5,14 +5,13 @@
 --   2   version
 --   3   URI of the weights
 --   4   sha256 of the weights, or ''
---   5   1 when the files are ours to remove, else ''
---   6   tries of a device
---   7   seconds of one try
+--   5   1 when the files belong to the server, which deletes them later, else ''
+--   6   maximum tries of a device
+--   7   timeout of a try in seconds
 --   8   seconds between two tries
 --   9.. devices
--- Returns: `ok`; `again` when these weights were announced before; `stale` when this version or a later one was
--- announced with
---   other weights; then the record and the devices (flat lists, see syncs.lua).
+-- Returns: `ok`; `again` when the same weights were announced before; `stale` when a later version, or this version
+-- with other weights, was announced; then the record and the devices (flat lists, see syncs.lua).
 -- @include clock
 -- @include syncs
 local sync, number, uri, sha256, owned = syncs.open(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]

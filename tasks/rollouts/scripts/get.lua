@@ -1,27 +1,27 @@
--- Hand a batch of samples to a consumer under a lease. Before that, acknowledge the consumer's last batch.
+-- Lease a batch of samples to a consumer. First acknowledge the consumer's last batch.
 --
 -- ARGV
 --   1   rollout id
 --   2   id of the new batch
 --   3   samples wanted
---   4   samples without which there is no batch
---   5   current version, or '' for the version known here
+--   4   minimum samples of a batch
+--   5   current version, or '' for the stored version
 --   6   1 to keep bundles whole; then the batch may have more samples than wanted
 --   7   consumer, or ''
 --   8   lease in seconds
 --   9   batch to acknowledge, or ''
 --   10  seconds that the consumer has waited
---   11  bytes of bodies that the reply may have
--- Returns nothing when there is no such rollout; else three lists:
---   1  id of the new batch, or ''; samples acknowledged (0: before, -1: the batch had gone back to the queue); samples
---      dropped as too stale; samples that wait; prompts begun; version
+--   11  maximum bytes of bodies in the reply
+-- Returns an empty list for an unknown rollout; else three lists:
+--   1  id of the new batch, or ''; samples acknowledged (0: before, -1: the batch had returned to the queue); samples
+--      dropped as too stale; queued samples; prompts begun; version
 --   2  stubs of files to delete
 --   3  member, head and body of each part of the batch; the body is '' where it did not fit
 -- Invariants:
---   * A sample is in one batch at a time.
+--   * A sample is in at most one batch at a time.
 --   * No sample of a batch is staler than the rollout allows, by the current version.
---   * A consumer with a name holds one batch. Samples that it held and did not acknowledge go back to the queue, and
---     are handed out first.
+--   * A consumer with a name holds at most one batch. Samples that it held and did not acknowledge return to the queue,
+--     and are handed out first.
 -- @include batches
 -- @include clock
 -- @include commands
@@ -50,8 +50,8 @@ if current > version then
   version = current
 end
 
--- Choose members from the front of the queue: those of the batch, with their heads, and those that are too stale. A
--- member with more samples than wanted is divided if it may be.
+-- Choose members from the front of the queue: the members of the batch, with their heads, and the stale members to
+-- drop. A member with more samples than wanted is divided where allowed.
 local taken, heads, texts, stale, got, dropped = {}, {}, {}, {}, 0, 0
 local divided, left_over
 local at = 0
@@ -85,7 +85,7 @@ if #stale > 0 then
   rollouts.count(rollout_id, 'dropped', dropped)
 end
 
--- Note how fresh the batch is: by versions, and by seconds since its samples were put.
+-- Record the freshness of the batch: in versions, and in seconds since its samples were put.
 local function note_freshness()
   local told = {samples = got, versions = {}, age = 0, age_max = 0, age_min = math.huge, seconds = 0, seconds_max = 0,
     old = 0}
@@ -108,7 +108,7 @@ local function note_freshness()
   redis.call('LTRIM', keys.rollout_recent(rollout_id), 0, RECENT_BATCHES - 1)
 end
 
--- Return member, head and body of each part, with bodies as long as they fit.
+-- Return member, head and body of each part; the body is '' when it exceeds the remaining bytes of the reply.
 local function read_parts()
   local flat, left, bodies = {}, most_bytes, keys.rollout_bodies(rollout_id)
   for place, member in ipairs(taken) do

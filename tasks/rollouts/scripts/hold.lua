@@ -1,10 +1,11 @@
--- Stop or resume the generation of a rollout. Chunks of its first stage that no worker has taken go back; chunks that
--- run are finished; later stages go on.
+-- Pause or resume the generation of a rollout. Dispatched chunks of its first stage return to the pending list; running
+-- chunks are finished; later stages continue.
 --
 -- ARGV
 --   1  rollout id
---   2  1 to stop, 0 to resume, '' to look only
--- Returns: 1 while generation is stopped, else 0; the running chunks of the first stage; the number of prompts begun.
+--   2  1 to pause, 0 to resume, '' to only read the state
+-- Returns: 1 while generation is paused, else 0; the number of running chunks of the first stage; the number of prompts
+-- begun.
 -- @include chunks
 -- @include clock
 -- @include events
@@ -17,7 +18,7 @@ local job, rollout = keys.job(rollout_id), keys.rollout(rollout_id)
 local first, begun = redis.call('HGET', job, 'first'), 0
 local is_held = redis.call('HGET', rollout, 'held') == '1'
 
--- Return the chunks of the first stage in this state.
+-- Return the chunks of the first stage that are in the given state.
 local function chunks_of(state)
   local found = {}
   for _, chunk_id in ipairs(redis.call('SMEMBERS', keys.job_chunks(rollout_id))) do

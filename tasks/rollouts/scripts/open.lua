@@ -1,9 +1,9 @@
--- Store the bounds of a new rollout, whose job exists already, and begin prompts. Idempotent.
+-- Store the limits of a new rollout after its job was created, and begin prompts. Idempotent.
 --
 -- ARGV
 --   1   rollout id
 --   2   version of the trainer
---   3.. field and value of each bound
+--   3.. field and value of each limit
 -- Returns: the number of prompts begun.
 -- @include clock
 -- @include feeding

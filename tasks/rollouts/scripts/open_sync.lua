@@ -1,12 +1,12 @@
--- Store the model of a new rollout, and how its devices load weights. Idempotent.
+-- Store the model of a new rollout, and the retry policy with which devices load weights. Idempotent.
 --
 -- ARGV
 --   1  rollout id
 --   2  model as JSON, or ''
---   3  tries of a device
---   4  seconds of one try
+--   3  maximum tries of a device
+--   4  timeout of a try in seconds
 --   5  seconds between two tries
---   6  version that the weights of the model count as
+--   6  version number of the model's original weights
 -- Returns: `ok`; the record; the devices (flat lists, see syncs.lua).
 -- @include syncs
 local sync, model = syncs.open(ARGV[1]), ARGV[2]

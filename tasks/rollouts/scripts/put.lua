@@ -1,16 +1,15 @@
--- Put bundles of samples from outside into the queue: all of them or none. Idempotent by put_id, for ten minutes.
+-- Put bundles of samples from a client into the queue, atomically. Idempotent by put_id, for ten minutes.
 --
 -- ARGV
 --   1   rollout id
 --   2   put_id
 --   3   number of samples in all bundles
 --   4.. about (JSON, see samples.lua) and body of each bundle
--- Returns: 1 when the samples are in the queue, 0 when it has no room for them, -1 when the rollout is over, -2 when
--- there is
---   none; then the number of samples that wait.
+-- Returns: 1 when the samples are in the queue, 0 when it has no room for them, -1 when the rollout has ended, -2 for
+-- an unknown rollout; then the number of queued samples.
 -- Invariants:
---   * The queue, together with samples in progress, never exceeds its bound. A put that does not fit is refused, not
---     dropped.
+--   * A put never makes the queue, together with the samples in progress, exceed its limit. A put that does not fit is
+--     refused, not dropped.
 -- @include batches
 -- @include clock
 -- @include jobs

@@ -1,4 +1,4 @@
--- Read which weights the devices of a rollout are to hold, and how far they are.
+-- Read the state of a rollout's weight sync: the target weights, and the progress of each device.
 --
 -- ARGV
 --   1  rollout id

@@ -1,5 +1,5 @@
--- Set the version of a rollout to the one that its trainer announced, and begin prompts. The announcement may have been
--- rolled back already: the version that devices are to hold counts.
+-- Set the version of a rollout to its announced version, and begin prompts. If the announcement was rolled back
+-- already, the target version of the devices counts.
 --
 -- ARGV
 --   1  rollout id

@@ -1,4 +1,4 @@
--- Report how far a device is with the weights that it loads.
+-- Record the progress of a device that loads weights.
 --
 -- ARGV
 --   1  rollout id
@@ -6,10 +6,11 @@
 --   3  serial of the announcement
 --   4  `loading`, `holds` or `failed`
 --   5  of `holds`: seconds that loading took; of `failed`: the reason; of `loading`: ''
--- Returns: `ok`, or `passed` when other weights are to be held now; the record; the devices (flat lists, see
--- syncs.lua). Invariants:
---   * A device that fails is in the set of those that left, and gets no work, until it holds the weights, others are
---     announced, or the set expires.
+-- Returns: `ok`, or `passed` when the weights are no longer the target; the record; the devices (flat lists, see
+-- syncs.lua).
+-- Invariants:
+--   * A device that fails is in the set of devices that left, and gets no work, until it holds the weights, new weights
+--     are announced, or the set expires.
 -- @include syncs
 local sync, device, serial, report, detail = syncs.open(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local target, entry = syncs.target(sync), syncs.read_device(sync, device)

@@ -4,11 +4,11 @@
 --   1  rollout id
 --   2  batch
 --   3  1 to acknowledge, 0 to return
--- Returns nothing when there is no such rollout; else the number of samples (of an acknowledged batch 0 when that was
--- done before,
---   -1 when the batch had gone back to the queue); the number of prompts begun; then stubs of files to delete.
+-- Returns an empty list for an unknown rollout; else the number of samples (to acknowledge: 0 when the batch was
+-- acknowledged before, -1 when it had returned to the queue); the number of prompts begun; then stubs of files to
+-- delete.
 -- Invariants:
---   * A batch is acknowledged once, and not after it went back.
+--   * A batch is acknowledged at most once, and never after it returned to the queue.
 -- @include batches
 -- @include feeding
 -- @include rollouts

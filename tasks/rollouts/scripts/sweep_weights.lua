@@ -1,4 +1,4 @@
--- Take the files of weights that no version names any more, for the caller to remove. Each is returned once.
+-- Take the files of weights that no version names any longer, for the caller to delete. Returns each file only once.
 --
 -- ARGV
 --   1  rollout id

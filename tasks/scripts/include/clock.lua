@@ -1,4 +1,4 @@
--- Time by the clock of the Redis server, which is the only clock that scripts use.
+-- Time by the clock of the Redis server, the only clock that scripts use.
 local clock = {}
 
 -- Return the seconds since the epoch.

@@ -1,11 +1,11 @@
 -- Redis commands with lists of any length, and hashes as tables.
 --
 -- No script may use INCRBYFLOAT. Redis 6.2 rewrites it to SET ... KEEPTTL in the argument array that it keeps for
--- scripts, and then takes that array for longer than it is: the next command with many arguments overruns it, and the
--- server crashes.
+-- scripts, and then assumes a wrong length for that array: the next command with many arguments causes a buffer
+-- overrun, and the server crashes.
 local commands = {}
 
--- Arguments that `unpack` can push on the stack of Lua at once.
+-- Number of arguments that `unpack` can push on the stack of Lua at once.
 local PAGE = 2000
 
 -- Call a command with a long list of arguments, page by page. The list may be empty.

@@ -47,7 +47,7 @@ def answers(fleet: Fleet, job: str) -> list[Any]:
     return [row["value"]["answers"] if row["value"] else row["error"]["type"] for row in fleet.rows(job)]
 
 
-def test_every_row_is_answered_once_in_order_with_any_number_of_slots(fleet: Fleet, slots: list[Hand]) -> None:
+def test_every_row_is_answered_once_and_in_order_with_any_number_of_slots(fleet: Fleet, slots: list[Hand]) -> None:
     items = rows(60)
     told: list[list[Any]] = []
     for number in range(1, 5):
@@ -84,11 +84,13 @@ def test_concurrent_jobs_share_a_model_and_keep_their_own_sampling(fleet: Fleet,
     for job in (greedy, drawn, again):
         fleet.finish(job, *slots)
     assert {len(each) for each in answers(fleet, drawn)} == {3}
-    assert answers(fleet, drawn) == answers(fleet, again), "the same seed draws the same, whatever shared the batch"
+    assert answers(fleet, drawn) == answers(fleet, again), (
+        "the same seed gives the same answer, regardless of the other rows of the batch"
+    )
     assert any(len(set(each)) > 1 for each in answers(fleet, drawn)), "samples differ"
 
 
-def test_a_repeated_job_is_cached_but_not_for_another_model(fleet: Fleet, slots: list[Hand]) -> None:
+def test_a_repeated_job_is_cached_but_not_for_a_different_model(fleet: Fleet, slots: list[Hand]) -> None:
     first = submit(slots[0], rows(10))
     fleet.finish(first, *slots)
     again = submit(slots[0], rows(10))
@@ -111,7 +113,7 @@ def test_rows_with_failed_retrieval_pass_through_without_a_run(fleet: Fleet, slo
     assert row | {"error": "Context generation failed: no context", "success": False, "query_index": 2} == row
 
 
-def test_a_prompt_too_long_fails_its_row(fleet: Fleet, slots: list[Hand]) -> None:
+def test_a_prompt_that_is_too_long_fails_its_row(fleet: Fleet, slots: list[Hand]) -> None:
     job = submit(slots[0], [*rows(3), {"id": "long", "query": "x" * 2000}])
     ended = fleet.finish(job, *slots)
     assert (ended.ok, ended.reasons) == (3, {"prompt_too_long": 1})
@@ -134,7 +136,7 @@ def test_an_unusable_model_is_refused_or_fails_its_rows_and_the_worker_survives(
     assert fleet.finish(fine, *slots).ok == 4
 
 
-def test_rows_of_a_dead_worker_are_run_elsewhere(fleet: Fleet, slots: list[Hand]) -> None:
+def test_rows_of_a_dead_worker_run_on_another_worker(fleet: Fleet, slots: list[Hand]) -> None:
     whole = submit(slots[0], rows(40), cache="off")
     fleet.finish(whole, *slots)
     job = submit(slots[0], rows(40), cache="off")
@@ -172,10 +174,10 @@ def test_log_probabilities_are_returned_on_request(fleet: Fleet, slots: list[Han
         assert all(number <= 0 for number in logprobs)
 
 
-# --- models that score ------------------------------------------------------------------------------------------------
+# --- model scorers ----------------------------------------------------------------------------------------------------
 
 
-def test_models_score_beside_rules_and_are_cached(fleet: Fleet, slots: list[Hand]) -> None:
+def test_model_scorers_combine_with_rule_scorers_and_are_cached(fleet: Fleet, slots: list[Hand]) -> None:
     cpu = fleet.hire("cpu")
     spec = {
         "scorers": [

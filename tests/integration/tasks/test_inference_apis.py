@@ -67,7 +67,7 @@ def test_an_api_answers_rows_with_the_sampling_of_the_job(fleet: Fleet, apis: tu
     assert fleet.job(again).cached == 5, "answered before the submit returned"
 
 
-def test_a_profile_named_like_the_backend_is_the_default(fleet: Fleet, apis: tuple[ChatApi, ChatApi]) -> None:
+def test_a_profile_with_the_name_of_the_backend_is_the_default(fleet: Fleet, apis: tuple[ChatApi, ChatApi]) -> None:
     hand = fleet.hire("api")
     job = submit(hand, rows(1), spec={"backend": "togetherai"})
     fleet.finish(job, hand)

@@ -1,4 +1,4 @@
-"""The limits of an API, shared by processes: here several limiters on one Redis, each with its own connection."""
+"""Rate limits of an API, shared by processes: several limiters on the same Redis, each with its own connection."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from tests.support.programs import PATIENCE_S
 T = TypeVar("T")
 OK = CallResult(ok=True)
 LIMITED = CallResult(limited=True)
-#: Seconds after which a test has failed, for want of calls that were let through.
+#: Seconds after which a test fails because the limiter has not admitted its calls.
 LONG_S = PATIENCE_S
 FAILED = CallResult(failed=True, reason="500: broken")
 
@@ -33,7 +33,7 @@ def profile(**fields: Any) -> Profile:
 
 
 def fixed(number: int, **fields: Any) -> Profile:
-    """With a ceiling that does not move."""
+    """Make a profile with a fixed ceiling for calls in flight."""
     return profile(concurrency=number, concurrency_start=number, concurrency_min=number, **fields)
 
 
@@ -60,13 +60,13 @@ async def call(
     tokens: int = 10,
     hold_s: float = 0.0,
 ) -> tuple[float, str]:
-    """When this call had its turn, and its job."""
+    """Make a call. Return the time at which the limiter admitted it, and its job."""
     while True:
         turn = await limiter.acquire(shared, job, priority, tokens)
         at = time.monotonic()
-        if not turn.is_stale:  # asked last, so that `at` is no later than the turn allows
+        if not turn.is_stale:  # checked after `at` is read, so that `at` lies before the permit expires
             break
-        limiter.give_back(shared, turn)  # on a machine that is very busy
+        limiter.give_back(shared, turn)  # happens on a very busy machine
     await asyncio.sleep(hold_s)
     limiter.release(shared, turn, OK, tokens)
     return at, job
@@ -78,13 +78,13 @@ def most_in_any(times: list[float], window_s: float) -> int:
 
 
 def waiting_calls(state: Redis) -> int:
-    """Return the calls that wait, by the reports of all processes."""
+    """Return the number of waiting calls, summed over the reports of every process."""
     reports = [json.loads(text)["wants"] for text in state.hvals(keys.api_holders("main"))]
     return sum(want["count"] for wants in reports for want in wants)
 
 
-def test_two_processes_share_one_rate(redis_url: str) -> None:
-    shared = fixed(100, rpm=6000)  # 100 a second
+def test_two_processes_share_a_rate_limit(redis_url: str) -> None:
+    shared = fixed(100, rpm=6000)  # 100 per second
 
     async def both(one: Limiter, other: Limiter) -> list[tuple[float, str]]:
         return await asyncio.gather(*(call(each, shared) for each in (one, other) for _ in range(150)))
@@ -93,7 +93,7 @@ def test_two_processes_share_one_rate(redis_url: str) -> None:
     assert most_in_any(times, 1.0) <= 105
 
 
-def test_a_rest_is_no_licence_for_a_double_window(redis_url: str) -> None:
+def test_an_idle_second_does_not_allow_twice_the_limit_afterwards(redis_url: str) -> None:
     shared = fixed(1000, rpm=6000)
 
     async def bursts(limiter: Limiter) -> list[tuple[float, str]]:
@@ -104,14 +104,14 @@ def test_a_rest_is_no_licence_for_a_double_window(redis_url: str) -> None:
     assert most_in_any([at for at, _ in run(redis_url, 1, bursts)], 1.0) <= 105
 
 
-def test_a_small_limit_is_kept_to_the_last_call(redis_url: str) -> None:
-    shared = fixed(100, rpm=600)  # 10 a second, of which five may go at once
+def test_a_small_limit_is_never_exceeded_by_a_call(redis_url: str) -> None:
+    shared = fixed(100, rpm=600)  # 10 per second, of which an exchange with Redis admits at most five
 
     at_once: Counter[float] = Counter()
 
     async def counted(limiter: Limiter) -> tuple[float, str]:
         turn = await limiter.acquire(shared, "j", "normal", 10)
-        at_once[turn.use_by] += 1  # the same for all turns of one exchange with Redis
+        at_once[turn.use_by] += 1  # the permits of an exchange with Redis have the same expiry
         limiter.give_back(shared, turn)
         return await call(limiter, shared)
 
@@ -123,7 +123,7 @@ def test_a_small_limit_is_kept_to_the_last_call(redis_url: str) -> None:
     assert most_in_any(times, 1.0) <= 10
 
 
-def test_two_processes_share_the_places_in_flight(redis_url: str) -> None:
+def test_two_processes_share_the_limit_of_calls_in_flight(redis_url: str) -> None:
     shared = fixed(10)
     in_flight = peak = 0
 
@@ -143,8 +143,8 @@ def test_two_processes_share_the_places_in_flight(redis_url: str) -> None:
     assert peak <= 10
 
 
-def test_tokens_are_reserved_and_settled_by_what_was_used(redis_url: str, state: Redis) -> None:
-    """30 calls reserve 1,500,000 tokens, which would take 500 s, and use 3,000, which take one."""
+def test_reserved_tokens_are_replaced_by_the_tokens_used(redis_url: str, state: Redis) -> None:
+    """30 calls reserve 1,500,000 tokens, which would take 500 s under the limit, and use 3,000, which take 1 s."""
     shared = fixed(1000, tpm=180_000, window_s=60.0)
 
     async def generous(limiter: Limiter) -> None:
@@ -156,7 +156,7 @@ def test_tokens_are_reserved_and_settled_by_what_was_used(redis_url: str, state:
     assert int(state.hget(keys.api_pace("main"), "tokens") or 0) <= 3000
 
 
-def test_tokens_that_were_used_are_not_given_out_again(redis_url: str) -> None:
+def test_used_tokens_count_against_the_limit(redis_url: str) -> None:
     shared = fixed(1000, tpm=600_000)
 
     async def greedy(limiter: Limiter) -> list[tuple[float, str]]:
@@ -166,12 +166,12 @@ def test_tokens_that_were_used_are_not_given_out_again(redis_url: str) -> None:
     assert most_in_any(times, 1.0) <= 21
 
 
-def test_a_call_larger_than_the_whole_limit_still_has_its_turn(redis_url: str) -> None:
-    shared = fixed(10, tpm=600)  # 10 a second
+def test_a_call_with_more_tokens_than_the_limit_is_still_admitted(redis_url: str) -> None:
+    shared = fixed(10, tpm=600)  # 10 per second
     run(redis_url, 1, lambda limiter: call(limiter, shared, tokens=5000))
 
 
-def test_interactive_calls_go_before_normal_ones_before_bulk(redis_url: str, state: Redis) -> None:
+def test_calls_are_admitted_in_the_order_interactive_normal_bulk(redis_url: str, state: Redis) -> None:
     shared = fixed(1)
 
     async def all_waiting(one: Limiter, other: Limiter) -> list[tuple[float, str]]:
@@ -192,8 +192,8 @@ def test_interactive_calls_go_before_normal_ones_before_bulk(redis_url: str, sta
     assert order == ["interactive"] * 6 + ["normal"] * 6 + ["bulk"] * 6
 
 
-def test_a_small_job_is_not_stuck_behind_a_large_one_of_other_processes(redis_url: str) -> None:
-    """The large job asks from three processes, the small one from one: each has half of the calls all the same."""
+def test_a_small_job_gets_its_share_beside_a_large_job_of_other_processes(redis_url: str) -> None:
+    """The large job calls from three processes and the small job from a single process: each gets half of the calls."""
     shared = fixed(8)
 
     async def large_then_small(*limiters: Limiter) -> list[tuple[float, str]]:
@@ -208,7 +208,7 @@ def test_a_small_job_is_not_stuck_behind_a_large_one_of_other_processes(redis_ur
     assert 0.6 * 80 <= served[first:last].count("large") <= 1.4 * 80
 
 
-def test_places_of_a_process_that_died_are_free_again(redis_url: str, state: Redis) -> None:
+def test_calls_in_flight_of_a_dead_process_are_released(redis_url: str, state: Redis) -> None:
     shared = fixed(5)
     long_ago = float(state.time()[0]) - 11
     dead = {"held": 5, "at": long_ago, "wants": [{"rank": 1, "job_id": "j", "count": 50}]}
@@ -217,15 +217,15 @@ def test_places_of_a_process_that_died_are_free_again(redis_url: str, state: Red
     assert not state.hexists(keys.api_holders("main"), "dead")
     state.hset(keys.api_holders("main"), "alive", json.dumps(dead | {"at": float(state.time()[0])}))
 
-    async def in_vain(limiter: Limiter) -> None:
+    async def wait_without_success(limiter: Limiter) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 await limiter.acquire(shared, "j", "interactive", 1)
 
-    run(redis_url, 1, in_vain)
+    run(redis_url, 1, wait_without_success)
 
 
-def test_a_turn_that_was_not_used_counts_for_nothing(redis_url: str, state: Redis) -> None:
+def test_an_unused_permit_does_not_count(redis_url: str, state: Redis) -> None:
     shared = fixed(5, rpm=6000)
 
     async def give_back(limiter: Limiter) -> None:
@@ -238,7 +238,7 @@ def test_a_turn_that_was_not_used_counts_for_nothing(redis_url: str, state: Redi
 
 
 class Pace:
-    """The script itself, told what became of calls, with as many in flight as it lets."""
+    """Driver of the limiter's Lua script: reports results, and keeps as many calls in flight as it permits."""
 
     def __init__(self, state: Redis, **fields: Any) -> None:
         self._state, self._script = state, state.register_script(lua.load(EXCHANGE))
@@ -249,7 +249,7 @@ class Pace:
         self.held = 0
 
     def tell(self, ended: CallResult | None = None, times: int = 0, wants: int = 1000) -> int:
-        """The ceiling afterwards."""
+        """Report this number of calls with the same result. Return the ceiling afterwards."""
         asked: dict[str, Any] = {
             "limits": self._limits, "held": self.held, "ok": 0, "failed": 0, "limited": 0, "settled": [], "spent": [],
             "retry_after_s": ended.retry_after_s if ended else 0, "reason": ended.reason if ended else "",
@@ -264,16 +264,16 @@ class Pace:
         return int(reply["ceiling"])
 
     def age(self, seconds: float) -> None:
-        """As if so much time had passed since the last 429."""
+        """Make the last 429 this much older."""
         until = float(self._state.hget(keys.api_pace("main"), "cut_until") or 0)
         self._state.hset(keys.api_pace("main"), "cut_until", until - seconds)
 
 
-def test_the_ceiling_doubles_until_the_first_429_and_then_creeps(state: Redis) -> None:
+def test_the_ceiling_doubles_until_the_first_429_and_then_grows_slowly(state: Redis) -> None:
     pace = Pace(state)
     assert [pace.tell(), pace.tell(OK, 20), pace.tell(OK, 40), pace.tell(OK, 80)] == [20, 40, 80, 100]
     assert pace.tell(LIMITED, 1) == 80
-    assert pace.tell(LIMITED, 1) == 80, "one storm of 429s takes one fifth"
+    assert pace.tell(LIMITED, 1) == 80, "a burst of 429s lowers the ceiling by a fifth only once"
     pace.age(15)
     assert pace.tell(LIMITED, 1) == 64
     assert pace.tell(OK, 64) == 67
@@ -283,7 +283,7 @@ def test_the_ceiling_doubles_until_the_first_429_and_then_creeps(state: Redis) -
     assert ceiling == 10
 
 
-def test_retry_after_stretches_the_time_between_two_cuts(state: Redis) -> None:
+def test_retry_after_lengthens_the_minimum_time_between_two_cuts(state: Redis) -> None:
     pace = Pace(state)
     pace.tell()
     assert pace.tell(CallResult(limited=True, retry_after_s=40), 1) == 16
@@ -291,7 +291,7 @@ def test_retry_after_stretches_the_time_between_two_cuts(state: Redis) -> None:
     assert pace.tell(LIMITED, 1) == 16
 
 
-def test_errors_of_the_api_only_delay_growth(state: Redis) -> None:
+def test_errors_of_the_api_delay_growth_but_do_not_lower_the_ceiling(state: Redis) -> None:
     pace = Pace(state)
     pace.tell()
     pace.tell(OK, 15)
@@ -300,7 +300,7 @@ def test_errors_of_the_api_only_delay_growth(state: Redis) -> None:
     assert pace.tell(OK, 10) == 40
 
 
-def test_the_ceiling_does_not_grow_while_it_is_not_used(state: Redis) -> None:
+def test_the_ceiling_does_not_grow_while_it_is_not_reached(state: Redis) -> None:
     pace = Pace(state)
     pace.tell(wants=5)
     for _ in range(20):
@@ -327,7 +327,7 @@ def test_the_circuit_stays_open_for_longer_each_time(state: Redis) -> None:
         state.hset(keys.api_circuit("main"), "until", 0)
         held = pace.held
         pace.tell()
-        assert pace.held == held + 1, "one call tries for all"
+        assert pace.held == held + 1, "half open: a single call probes the API"
         pace.tell()
         assert (pace.held, pace.why) == (held + 1, "half_open")
     assert open_s == [5, 10, 20, 40, 60, 60]
@@ -335,10 +335,10 @@ def test_the_circuit_stays_open_for_longer_each_time(state: Redis) -> None:
     assert not state.exists(keys.api_circuit("main"))
 
 
-def test_whoever_waits_at_the_limiter_costs_little(redis_url: str, state: Redis) -> None:
+def test_waiting_calls_cost_few_redis_commands(redis_url: str, state: Redis) -> None:
     shared = fixed(1, rpm=60)
 
-    async def wait_in_vain(limiter: Limiter) -> None:
+    async def wait_and_cancel(limiter: Limiter) -> None:
         first: Permit = await limiter.acquire(shared, "j", "normal", 1)
         waiting = [asyncio.create_task(call(limiter, shared)) for _ in range(2000)]
         await asyncio.sleep(1)
@@ -348,11 +348,11 @@ def test_whoever_waits_at_the_limiter_costs_little(redis_url: str, state: Redis)
         limiter.release(shared, first, OK)
 
     before = state.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
-    run(redis_url, 1, wait_in_vain)
+    run(redis_url, 1, wait_and_cancel)
     assert state.info("commandstats")["cmdstat_evalsha"]["calls"] - before < 60
 
 
-def test_every_key_of_an_api_has_a_lifetime(redis_url: str, state: Redis) -> None:
+def test_every_key_of_an_api_has_a_ttl(redis_url: str, state: Redis) -> None:
     run(redis_url, 1, lambda limiter: call(limiter, fixed(5, rpm=6000, tpm=60_000)))
     found = state.keys("assay:api:*")
     assert len(found) >= 3

@@ -1,4 +1,4 @@
-"""Scorer `policy`: responses as instructions, episodes on the devices that have a policy server."""
+"""Scorer `policy`: uses responses as instructions for episodes, which run on devices with a policy server."""
 
 from collections.abc import Iterator
 from contextlib import closing

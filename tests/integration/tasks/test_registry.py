@@ -1,4 +1,4 @@
-"""The registry: who is there, for how long, and under which name."""
+"""Registry of workers: records with a TTL that heartbeats renew, and names that only one live worker may hold."""
 
 import time
 from dataclasses import replace
@@ -38,27 +38,27 @@ def registry(state: Redis) -> Registry:
     return Registry(state, lifetime_s=600)
 
 
-def test_what_a_worker_says_of_itself_is_read_back(registry: Registry) -> None:
+def test_a_workers_record_is_read_as_it_was_written(registry: Registry) -> None:
     registry.announce(WORKER)
     (seen,) = registry.workers()
     assert replace(seen, beat_at=0.0) == WORKER
     assert abs(seen.beat_at - time.time()) < 60
 
 
-def test_a_worker_without_heartbeat_lapses_and_leaves_nothing(state: Redis) -> None:
+def test_the_record_of_a_worker_without_heartbeat_expires(state: Redis) -> None:
     registry = Registry(state, lifetime_s=0.3)
     registry.announce(WORKER)
-    wait_until(lambda: registry.workers() == [], "the record lapses")
+    wait_until(lambda: registry.workers() == [], "the record expires")
     assert state.keys("assay:*") == []
 
 
-def test_a_live_workers_name_is_refused_to_another_launcher(registry: Registry) -> None:
+def test_the_name_of_a_live_worker_is_refused_to_a_second_launcher(registry: Registry) -> None:
     registry.announce(WORKER)
     with pytest.raises(WorkerNameTaken, match=r"gpu.node1.0 is held by a live worker \(pid 42 on box\)"):
         registry.announce(replace(WORKER, incarnation="second", launcher="launcher-b", pid=43))
 
 
-def test_the_same_slot_of_another_node_is_another_name(registry: Registry) -> None:
+def test_the_same_slot_on_two_nodes_has_two_names(registry: Registry) -> None:
     registry.announce(WORKER)
     registry.announce(replace(WORKER, name="gpu.node2.0", node="node2", incarnation="other", launcher="launcher-b"))
     assert [worker.name for worker in registry.workers()] == ["gpu.node1.0", "gpu.node2.0"]
@@ -71,7 +71,7 @@ def test_a_launcher_replaces_its_own_dead_worker_at_once(registry: Registry) -> 
     assert (seen.incarnation, seen.pid, seen.models) == ("second", 43, ())
 
 
-def test_leaving_takes_only_ones_own_record_away(registry: Registry) -> None:
+def test_a_leaving_worker_deletes_only_its_own_record(registry: Registry) -> None:
     registry.announce(WORKER)
     registry.announce(replace(WORKER, incarnation="second"))
     registry.leave(WORKER)
@@ -86,12 +86,14 @@ def test_fields_of_a_newer_release_are_ignored(registry: Registry, state: Redis)
     assert [worker.name for worker in registry.workers()] == [WORKER.name]
 
 
-def test_the_models_of_a_process_are_told_beside_its_parents_heartbeat(registry: Registry) -> None:
+def test_the_models_of_a_child_process_survive_its_parents_heartbeat(registry: Registry) -> None:
     registry.announce(WORKER)
     registry.tell_models(WORKER, ["a", "b"], loading="c", weights={"a": "4f"})
-    registry.announce(WORKER)  # the parent knows nothing of them
+    registry.announce(WORKER)  # the parent does not know its child's models
     (found,) = registry.workers()
     assert (found.models, found.loading, found.weights) == (("a", "b"), "c", {"a": "4f"})
     registry.announce(replace(WORKER, incarnation="second", models=()))
     (found,) = registry.workers()
-    assert (found.models, found.loading, found.weights) == ((), "", {}), "they went with their process"
+    assert (found.models, found.loading, found.weights) == ((), "", {}), (
+        "the models are deleted with the record of their process"
+    )

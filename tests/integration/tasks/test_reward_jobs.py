@@ -1,4 +1,4 @@
-"""Rewards through the job core: scored on CPU workers, judged over HTTP, finished by group, never mixed up."""
+"""Reward jobs through the job core: scored on CPU workers, judged over HTTP, completed by group, never mixed up."""
 
 import json
 from collections.abc import Iterator
@@ -94,7 +94,7 @@ def test_a_reward_reuses_the_cached_verdicts_of_a_judge_job(fleet: Fleet, chat_a
     assert [row["score"] for row in fleet.rows(job)] == [4.0] * 5
 
 
-def test_a_judge_that_hangs_fails_one_item_and_no_group(fleet: Fleet, chat_api: ChatApi, hands: list[Hand]) -> None:
+def test_a_hanging_judge_call_fails_its_item_and_no_group(fleet: Fleet, chat_api: ChatApi, hands: list[Hand]) -> None:
     chat_api.fault = lambda body: Fault(hang_s=600) if "It is 13." in text_of(body) else None
     # The other verdicts come from the cache: they need no call that might take longer than the hanging one may.
     fleet.finish(submit(hands, [answer(number) for number in range(64) if number != 13]), *hands)
@@ -161,6 +161,6 @@ def test_a_retry_runs_whole_groups_again(fleet: Fleet, chat_api: ChatApi, hands:
     job = submit(hands, [answer(number) for number in range(16)])
     assert fleet.finish(job, *hands).failed == 1
     chat_api.fault = lambda _: None
-    assert hands[0].core.retry_failed(job) == 2, "the failed one and its neighbour"
+    assert hands[0].core.retry_failed(job) == 2, "the failed item and the other item of its group"
     assert fleet.finish(job, *hands).ok == 16
-    assert len(chat_api.seen) == 17, "its neighbour's verdict was in the cache"
+    assert len(chat_api.seen) == 17, "the verdict of the other item was in the cache"

@@ -45,14 +45,14 @@ def test_samples_have_their_tokens_log_probabilities_and_versions(fleet: Fleet, 
     group = stand.groups(stand.get(16, whole=True))[0]
     assert group["prompt_ids"]
     texts = {sample["text"] for sample in group["samples"]}
-    assert len(texts) > 1, "each sample is drawn by itself"
+    assert len(texts) > 1, "each sample is drawn independently"
     for sample in group["samples"]:
         assert len(sample["token_ids"]) == len(sample["logprobs"]) == sum(tokens for _, tokens in sample["versions"])
         assert [number for number, _ in sample["versions"]] == [0]
         assert (sample["reward"], sample["valid"]) == (None, False)
 
 
-def test_new_weights_are_in_force_for_what_is_generated_next(
+def test_new_weights_are_used_for_the_next_generated_samples(
     fleet: Fleet, hand: Hand, models: Path, tmp_path: Path
 ) -> None:
     stand = Stand(fleet, prompts=3, **SPEC, max_staleness=0)
@@ -68,7 +68,7 @@ def test_new_weights_are_in_force_for_what_is_generated_next(
     assert {group["param_version"] for group in groups} == {1}
 
 
-def test_a_rule_and_what_a_group_adds_make_the_reward(fleet: Fleet, hand: Hand) -> None:
+def test_a_reward_combines_a_rule_scorer_with_group_statistics(fleet: Fleet, hand: Hand) -> None:
     cpu = fleet.hire("cpu")
     reward = {"scorers": [{"name": "regex", "options": {"pattern": "[a-z]"}}], "group_statistics": True}
     stand = Stand(fleet, prompts=3, **SPEC, reward=reward)
@@ -81,7 +81,7 @@ def test_a_rule_and_what_a_group_adds_make_the_reward(fleet: Fleet, hand: Hand) 
     assert all(sample["valid"] for sample in group["samples"])
 
 
-def test_a_judge_is_asked_for_every_sample_that_is_worth_it(fleet: Fleet, hand: Hand, tmp_path: Path) -> None:
+def test_a_judge_is_called_only_for_samples_with_a_base_score(fleet: Fleet, hand: Hand, tmp_path: Path) -> None:
     hand.leave()
     with ChatApi() as api:
         verdict = {"role": "assistant", "content": "Score: 6"}
@@ -97,7 +97,7 @@ def test_a_judge_is_asked_for_every_sample_that_is_worth_it(fleet: Fleet, hand: 
             "penalties": [{"name": "group_length"}],
         }
         stand = Stand(fleet, prompts=3, **SPEC, reward=reward)
-        wait_until(lambda: bool(fleet.work(*hands) or stand.told("queue_size") == 16), "all are rewarded")
+        wait_until(lambda: bool(fleet.work(*hands) or stand.told("queue_size") == 16), "every sample has its reward")
         samples = stand.samples(stand.get(16))
         judged = [sample for sample in samples if sample["parts"]["base"] == 1.0]
         assert 0 < len(judged) < 16
@@ -115,18 +115,20 @@ def test_a_worker_that_starts_late_joins_at_the_current_version(fleet: Fleet, ha
     late = fleet.hire(index=1)
     stand.fleet.core.dispatcher.forget_fleet()
     stand.get(16)
-    wait_until(lambda: bool(late.work() or stand.told("queue_size") == 16), "the late one has filled the queue")
+    wait_until(lambda: bool(late.work() or stand.told("queue_size") == 16), "the late worker has filled the queue")
     versions = {group["param_version"] for group in stand.groups(stand.get(16))}
     assert versions == {3}
 
 
-def test_a_rollout_that_is_over_leaves_no_copy_of_its_model(fleet: Fleet, hand: Hand) -> None:
+def test_the_model_copy_of_an_ended_rollout_is_deleted(fleet: Fleet, hand: Hand) -> None:
     engine = fleet.runtime_of(hand).get(ENGINE)
     assert isinstance(engine, TransformersEngine)
     ended, goes_on = (Stand(fleet, prompts=3, **SPEC) for _ in range(2))
     fleet.work(hand)
     assert engine.copies == sorted([ended.id, goes_on.id])
     fleet.core.cancel(ended.id)
-    assert fleet.runtime_of(hand).get(ENGINE) is engine, "whoever uses it next"
+    assert fleet.runtime_of(hand).get(ENGINE) is engine, (
+        "the next user of the engine gets the same engine, without the copy"
+    )
     assert engine.copies == [goes_on.id]
     assert engine.inventory.loaded == (f"{fleet.settings.models_dir / 'tiny'}#{goes_on.id}",)

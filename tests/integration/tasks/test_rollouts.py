@@ -1,4 +1,4 @@
-"""Rollouts through the job core: prompts generated, rewarded and queued, as many as may be and no more."""
+"""Rollouts through the job core: samples are generated, rewarded and queued, within limits of room and staleness."""
 
 import random
 
@@ -27,13 +27,13 @@ def test_prompts_go_through_generation_into_the_queue(fleet: Fleet) -> None:
     assert (group["param_version"], group["of"], group["item"]["prompt"][:7]) == (0, 4, "prompt ")
     assert group["samples"][0]["versions"] == [[0, 4]]
     hand.work()
-    assert stand.told("queue_size") == 8, "a version's worth more is made only for the next version"
+    assert stand.told("queue_size") == 8, "a further batch is generated only for the next version"
     stand.get(8, whole=True, version=1)
     hand.work()
     assert stand.told("total_produced") == 24
 
 
-def test_prompts_come_again_and_again_each_epoch_in_its_own_order(fleet: Fleet) -> None:
+def test_prompts_repeat_in_a_different_order_in_each_epoch(fleet: Fleet) -> None:
     hand = fleet.hire()
     stand = Stand(fleet, prompts=50, simulated={}, max_queue_size=150, train_batch_size=150, seed=3)
     stand.work(hand)
@@ -44,7 +44,7 @@ def test_prompts_come_again_and_again_each_epoch_in_its_own_order(fleet: Fleet) 
     again = Stand(fleet, prompts=50, simulated={}, max_queue_size=50, train_batch_size=50, seed=3)
     again.work(hand)
     same = sorted(again.groups(again.get(50)), key=lambda group: int(group["index"]))
-    assert [group["item"]["id"] for group in same] == epochs[0], "drawn with the seed"
+    assert [group["item"]["id"] for group in same] == epochs[0], "the order follows from the seed"
 
 
 def test_prompts_of_a_large_file_are_read_from_the_storage(fleet: Fleet) -> None:
@@ -63,7 +63,7 @@ def test_prompts_of_a_large_file_are_read_from_the_storage(fleet: Fleet) -> None
     assert list(folder.glob("*/*")) == []
 
 
-def test_a_full_queue_stops_generation_and_room_starts_it_again(fleet: Fleet) -> None:
+def test_a_full_queue_pauses_generation_until_it_has_room(fleet: Fleet) -> None:
     hand = fleet.hire()
     stand = Stand(fleet, prompts=5, **SIMULATED, max_queue_size=22)
     for _ in range(3):
@@ -76,21 +76,21 @@ def test_a_full_queue_stops_generation_and_room_starts_it_again(fleet: Fleet) ->
     stand.rollouts.queue.give_back(stand.id, batch.id)
     hand.work()
     assert (stand.told("queue_size"), stand.told("total_produced")) == (24, 24), (
-        "what comes back is not lost for want of room"
+        "a returned batch is accepted although the queue is full"
     )
     stand.get(8)
     hand.work()
     assert (stand.told("queue_size"), stand.told("total_produced")) == (20, 28)
 
 
-def test_samples_from_outside_leave_room_for_what_is_under_way(fleet: Fleet) -> None:
+def test_samples_put_by_a_client_leave_room_for_samples_under_way(fleet: Fleet) -> None:
     stand = Stand(fleet, prompts=5, **SIMULATED, max_queue_size=9)
     assert stand.told("samples_under_way") == 8
     assert stand.put(1)
     assert not stand.put(2)
 
 
-def test_the_proportion_rule_counts_from_version_to_version(fleet: Fleet) -> None:
+def test_the_proportion_rule_counts_samples_per_version(fleet: Fleet) -> None:
     hand = fleet.hire()
     stand = Stand(
         fleet, prompts=5, **SIMULATED, max_queue_size=1000, rule="proportion", staleness_threshold=0.5,
@@ -103,12 +103,14 @@ def test_the_proportion_rule_counts_from_version_to_version(fleet: Fleet) -> Non
     assert stand.told("total_produced") == 24
     stand.rollouts.announce(stand.id, 1, "file:///w", "")
     stand.work(hand)
-    assert stand.told("total_produced") == 24 + 24 - 8, "what waits counts for the new version"
+    assert stand.told("total_produced") == 24 + 24 - 8, "queued samples count for the new version"
 
 
 def sync(stand: Stand, device: str, number: int, succeeds: bool) -> None:
-    """A trainer announces a version; the one device takes it, or cannot."""
-    stand.fleet.core.state.hset(keys.rollout(stand.id), "simulated", 0)  # else it is confirmed at once
+    """Announce a version as a trainer does, and let the only device confirm or fail it."""
+    stand.fleet.core.state.hset(
+        keys.rollout(stand.id), "simulated", 0
+    )  # a simulated rollout would confirm the version at once
     stand.rollouts.announce(stand.id, number, f"file:///{number}", "")
     versions = stand.rollouts.versions
     version = versions.current(stand.id)
@@ -119,7 +121,7 @@ def sync(stand: Stand, device: str, number: int, succeeds: bool) -> None:
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 2])
-def test_batches_taken_after_a_roll_back_are_made_up_for(fleet: Fleet, staleness: int) -> None:
+def test_batches_taken_after_a_rollback_are_generated_anew(fleet: Fleet, staleness: int) -> None:
     hand = fleet.hire()
     device = hand.queue
     stand = Stand(fleet, prompts=5, **SIMULATED, max_staleness=staleness, max_queue_size=100)
@@ -127,7 +129,7 @@ def test_batches_taken_after_a_roll_back_are_made_up_for(fleet: Fleet, staleness
     def train(version: int) -> None:
         stand.work(hand)
         batch = stand.get(8, version=version, whole=True)
-        assert batch.samples == 8, f"there is a batch for version {version}"
+        assert batch.samples == 8, f"the queue has a batch for version {version}"
         assert all(version - group["param_version"] <= staleness for group in stand.groups(batch))
         stand.rollouts.acknowledge(stand.id, batch.id)
 
@@ -137,17 +139,17 @@ def test_batches_taken_after_a_roll_back_are_made_up_for(fleet: Fleet, staleness
     for _ in range(4):
         train(3)
         sync(stand, device, 4, succeeds=False)
-        assert stand.told("current_param_version") == 3, "the version that is in force again"
+        assert stand.told("current_param_version") == 3, "the previous version is current again"
     for version in range(4, 7):
         sync(stand, device, version, succeeds=True)
         assert stand.told("current_param_version") == version
         train(version)
     stand.work(hand)
-    assert stand.told("queue_size") == 8 * staleness, "no more is made ahead than before"
+    assert stand.told("queue_size") == 8 * staleness, "the number of batches generated ahead is as before"
     assert stand.told("dropped_samples") == 0
 
 
-def test_a_trainer_that_announces_again_and_again_has_no_more_made_for_it(fleet: Fleet) -> None:
+def test_repeated_announcements_of_a_failing_version_generate_no_extra_samples(fleet: Fleet) -> None:
     hand = fleet.hire()
     stand = Stand(fleet, prompts=5, **SIMULATED, max_staleness=1, max_queue_size=100)
     for _ in range(5):
@@ -157,7 +159,7 @@ def test_a_trainer_that_announces_again_and_again_has_no_more_made_for_it(fleet:
     assert stand.told("total_produced") == 16, "two versions of eight samples"
 
 
-def test_a_trainer_that_begins_at_a_later_version_goes_on_from_there(fleet: Fleet) -> None:
+def test_a_rollout_can_begin_at_a_later_version(fleet: Fleet) -> None:
     hand = fleet.hire()
     stand = Stand(fleet, prompts=5, **SIMULATED, max_staleness=1, max_queue_size=100, version=5)
     assert stand.rollouts.sync_status(stand.id).version.number == 5
@@ -166,7 +168,7 @@ def test_a_trainer_that_begins_at_a_later_version_goes_on_from_there(fleet: Flee
     with pytest.raises(Conflict):
         stand.rollouts.announce(stand.id, 1, "file:///w", "")
     assert stand.rollouts.announce(stand.id, 6, "file:///w", "").version.number == 6
-    for version in (6, 7):  # the first was begun with the weights before
+    for version in (6, 7):  # the batch for version 6 was begun with the weights of version 5
         stand.work(hand)
         batch = stand.get(8, version=version, whole=True)
         assert batch.samples == 8
@@ -174,7 +176,7 @@ def test_a_trainer_that_begins_at_a_later_version_goes_on_from_there(fleet: Flee
     assert stand.told("dropped_samples") == 0
 
 
-def test_a_trainer_that_is_too_far_ahead_of_the_weights_lets_nobody_work_in_vain(fleet: Fleet) -> None:
+def test_no_samples_are_generated_while_the_weights_are_too_stale_for_the_trainer(fleet: Fleet) -> None:
     hand = fleet.hire()
     stand = Stand(fleet, prompts=5, **SIMULATED, max_staleness=1, max_queue_size=100)
     stand.work(hand)
@@ -187,7 +189,7 @@ def test_a_trainer_that_is_too_far_ahead_of_the_weights_lets_nobody_work_in_vain
     assert stand.get(8, version=5).samples == 8
 
 
-def test_a_rollout_of_so_many_prompts_ends(fleet: Fleet) -> None:
+def test_a_rollout_ends_after_its_number_of_prompts(fleet: Fleet) -> None:
     hand = fleet.hire()
     stand = Stand(fleet, prompts=3, **SIMULATED, total_rollout_steps=5)
     stand.work(hand)
@@ -195,19 +197,19 @@ def test_a_rollout_of_so_many_prompts_ends(fleet: Fleet) -> None:
     assert stand.get(20).samples == 20
 
 
-def test_few_at_a_time_where_that_is_asked(fleet: Fleet) -> None:
+def test_samples_under_way_are_limited_by_max_concurrent_samples(fleet: Fleet) -> None:
     stand = Stand(fleet, prompts=3, **SIMULATED, max_concurrent_samples=9)
     assert stand.told("samples_under_way") == 8
 
 
-def test_what_a_dead_worker_held_is_generated_once(fleet: Fleet) -> None:
+def test_prompts_of_a_dead_worker_are_generated_once(fleet: Fleet) -> None:
     first, second = fleet.hire(index=0), fleet.hire(index=1)
     stand = Stand(fleet, prompts=5, **SIMULATED, max_queue_size=40)
     chunks = first.take()
     first.begin(chunks)
     first.leave()
     fleet.core.ledger.reclaim(first.runner.incarnation, proven=True)
-    fleet.core.ledger.unqueue(first.queue)  # as the tick does
+    fleet.core.ledger.unqueue(first.queue)  # as the maintenance tick does
     fleet.work(second)
     batch = stand.get(40)
     assert sorted(stand.indices(batch)) == list(range(10))
@@ -215,7 +217,7 @@ def test_what_a_dead_worker_held_is_generated_once(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_the_order_of_things_no_batch_is_too_stale_and_no_sample_comes_twice(fleet: Fleet, seed: int) -> None:
+def test_in_any_order_of_events_no_batch_is_too_stale_and_no_sample_is_delivered_twice(fleet: Fleet, seed: int) -> None:
     chance = random.Random(seed)
     staleness, version, used = chance.randrange(3), 0, list[int]()
     devices = [fleet.hire(index=index) for index in range(2)]
@@ -246,21 +248,21 @@ def test_whatever_the_order_of_things_no_batch_is_too_stale_and_no_sample_comes_
     stand.rollouts.hold(stand.id, False)
     stand.rollouts.announce(stand.id, version + 1, "file:///last", "")
 
-    def goes_on() -> bool:
+    def has_batch() -> bool:
         fleet.work(*devices, api)
         return bool(stand.get(8, version=version + 1).id)
 
-    wait_until(goes_on, "there is a batch, whatever was before")
+    wait_until(has_batch, "the rollout still delivers a batch after the random steps")
 
 
-def test_a_commit_that_is_repeated_puts_its_samples_once(fleet: Fleet) -> None:
+def test_a_repeated_commit_puts_its_samples_once(fleet: Fleet) -> None:
     hand = fleet.hire()
     stand = Stand(fleet, prompts=5, **SIMULATED, max_queue_size=40)
     (chunk, *_) = hand.take()
     hand.begin([chunk])
     bundle = attached(Bundle(0, 0, 4, 0, {"samples": [1, 2, 3, 4]}), 0.5)
     settled = [Settled(index, "ok", "", False, "", '{"status":"ok"}', bundle) for index in chunk.items]
-    for _ in range(3):  # its reply was lost, twice
+    for _ in range(3):  # the reply was lost twice, so the worker repeats the commit
         fleet.core.ledger.commit(chunk, hand.worker.name, 0.1, settled)
     assert stand.told("queue_size") == 4 * len(chunk.items) == stand.told("total_produced")
 
@@ -275,7 +277,7 @@ def test_a_rewarded_sample_has_its_reward(fleet: Fleet) -> None:
     assert len({sample["reward"] for sample in samples}) == 8
 
 
-def test_the_outcomes_that_are_kept_are_short_and_few(fleet: Fleet) -> None:
+def test_kept_outcomes_are_few_and_contain_no_tokens(fleet: Fleet) -> None:
     hand = fleet.hire()
     stand = Stand(fleet, prompts=5, **SIMULATED | {"train_batch_size": 2000}, max_queue_size=2000)
     for _ in range(3):
@@ -299,7 +301,7 @@ def test_bitmap_pages_of_deleted_outcomes_are_deleted_too(fleet: Fleet) -> None:
     assert fleet.core.state.keys(keys.job_passed(stand.id, stage, "*")) == [keys.job_passed(stand.id, stage, "1")]
 
 
-def test_an_item_without_outcome_keeps_the_outcomes_after_it(fleet: Fleet) -> None:
+def test_outcomes_after_an_unfinished_item_are_kept(fleet: Fleet) -> None:
     slow, quick = fleet.hire(), fleet.hire(index=1)
     stand = Stand(fleet, prompts=5, simulated={}, max_queue_size=4000, train_batch_size=4000)
     held = [index for chunk in slow.take() for index in chunk.items]
@@ -318,10 +320,10 @@ def test_a_failed_item_counts_and_does_not_end_a_rollout(fleet: Fleet) -> None:
     assert (stand.job.state, stand.job.failed) == ("running", len(chunk.items))
 
 
-def test_a_pause_holds_while_weights_are_synchronised(fleet: Fleet) -> None:
+def test_a_pause_lasts_while_weights_are_synchronised(fleet: Fleet) -> None:
     hand = fleet.hire()
     stand = Stand(fleet, prompts=5, **SIMULATED, max_queue_size=40, max_staleness=3)
-    hand.take()  # and is at it
+    hand.take()  # the worker holds the chunks and has not finished them
     held = stand.rollouts.hold(stand.id, True)
     assert (held.is_held, held.holds) == (True, False)
     fleet.core.ledger.reclaim(hand.runner.incarnation, proven=False)

@@ -1,4 +1,4 @@
-"""The sample queue: each sample to one consumer, none too stale, none lost, no more than it has room for."""
+"""Bounded sample queue: delivers each sample to a single consumer, drops samples that are too stale, and loses none."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def queue(fleet: Fleet) -> Stand:
 
 
 def test_a_sample_too_stale_for_the_trainer_is_refused_and_counted(queue: Stand) -> None:
-    """The document's own example."""
+    """The example of the rollout document: version 1 is too stale for a trainer at version 5, and version 2 is not."""
     assert queue.put({"text": "a"}, version=1)
     batch = queue.get(version=5)
     assert (batch.id, batch.dropped, batch.queued) == ("", 1, 0)
@@ -24,43 +24,45 @@ def test_a_sample_too_stale_for_the_trainer_is_refused_and_counted(queue: Stand)
     assert queue.samples(queue.get(version=5)) == [{"text": "b"}]
 
 
-def test_samples_come_in_order_each_once(queue: Stand) -> None:
+def test_samples_are_delivered_once_and_in_order(queue: Stand) -> None:
     queue.put(1, 2, 3)
     queue.put(4, 5)
     assert queue.samples(queue.get(2)) == [1, 2]
     assert queue.samples(queue.get(2)) == [3, 4]
-    assert not queue.get(2).id, "there is only one left"
+    assert not queue.get(2).id, "a single sample is left"
     assert queue.samples(queue.get(2, least=1)) == [5]
 
 
-def test_a_put_that_is_repeated_puts_nothing_twice(queue: Stand) -> None:
+def test_a_put_is_idempotent_by_its_token(queue: Stand) -> None:
     for _ in range(3):
         assert queue.put(1, 2, token="t")
     assert queue.told("queue_size") == 2
 
 
-def test_a_full_queue_takes_nothing_and_loses_nothing(queue: Stand) -> None:
+def test_a_full_queue_refuses_samples_and_loses_none(queue: Stand) -> None:
     assert queue.put(*range(8))
-    assert not queue.put(8, 9, 10), "all or none"
+    assert not queue.put(8, 9, 10), "a put is atomic: every sample fits, or the put is refused"
     assert queue.put(8, 9)
     assert not queue.put(10)
     assert queue.samples(queue.get(10)) == list(range(10))
     assert queue.put(10)
 
 
-def test_the_next_call_acknowledges_the_last(queue: Stand) -> None:
+def test_a_get_can_acknowledge_the_previous_batch(queue: Stand) -> None:
     queue.put(1, 2, 3)
     first = queue.get(consumer="trainer")
     second = queue.get(consumer="trainer", acknowledge=first.id)
     assert (second.acknowledged, queue.samples(second)) == (1, [2])
     again = queue.get(consumer="trainer", acknowledge=first.id)
-    assert (again.acknowledged, queue.samples(again)) == (0, [2]), "the reply was lost: the same batch once more"
+    assert (again.acknowledged, queue.samples(again)) == (0, [2]), (
+        "a repeated call after a lost reply gets the same batch"
+    )
     assert queue.rollouts.acknowledge(queue.id, again.id) == 1
     assert queue.rollouts.acknowledge(queue.id, again.id) == 0
     assert queue.told("total_consumed") == 2
 
 
-def test_a_trainer_that_comes_back_without_a_word_gets_its_batch_again(queue: Stand) -> None:
+def test_a_trainer_that_restarts_without_acknowledging_gets_its_batch_again(queue: Stand) -> None:
     queue.put(1, 2, 3, 4)
     lost = queue.get(2, consumer="trainer")
     assert queue.samples(queue.get(2, consumer="trainer")) == [1, 2]
@@ -68,18 +70,18 @@ def test_a_trainer_that_comes_back_without_a_word_gets_its_batch_again(queue: St
     assert queue.told("returned_samples") == 2
 
 
-def test_a_batch_whose_lease_is_over_goes_to_another(queue: Stand) -> None:
+def test_a_batch_with_an_expired_lease_goes_to_another_consumer(queue: Stand) -> None:
     queue.put(1, 2)
     dead = queue.get(2, lease_s=0.001)
-    wait_until(lambda: queue.get(2, consumer="other").id != "", "the lease is over")
+    wait_until(lambda: queue.get(2, consumer="other").id != "", "the lease expires")
     assert queue.rollouts.acknowledge(queue.id, dead.id) == -1
     assert queue.told("total_consumed") == 0
 
 
-def test_the_tick_brings_back_what_nobody_asks_for(fleet: Fleet, queue: Stand) -> None:
+def test_the_maintenance_tick_returns_batches_with_expired_leases(fleet: Fleet, queue: Stand) -> None:
     queue.put(1, 2)
     queue.get(2, lease_s=0.001)
-    wait_until(lambda: bool(fleet.tick() or queue.told("queue_size") == 2), "the batch is back")
+    wait_until(lambda: bool(fleet.tick() or queue.told("queue_size") == 2), "the batch is back in the queue")
 
 
 def test_two_trainers_share_a_queue(queue: Stand) -> None:
@@ -89,10 +91,12 @@ def test_two_trainers_share_a_queue(queue: Stand) -> None:
     assert sum(queue.rollouts.acknowledge(queue.id, batch.id) for batch in batches) == 6
 
 
-def test_groups_stay_whole_when_asked(queue: Stand) -> None:
+def test_groups_stay_whole_on_request(queue: Stand) -> None:
     for start in (0, 3, 6):
         queue.put(*range(start, start + 3), group=True)
-    assert queue.samples(queue.get(4, whole=True)) == [0, 1, 2, 3, 4, 5], "whole groups, until there are enough"
+    assert queue.samples(queue.get(4, whole=True)) == [0, 1, 2, 3, 4, 5], (
+        "whole groups, until they contain the requested number of samples"
+    )
     part = queue.get(2)
     assert (queue.samples(part), queue.groups(part)[0]["of"]) == ([6, 7], 3)
     rest = queue.get(1)
@@ -100,10 +104,10 @@ def test_groups_stay_whole_when_asked(queue: Stand) -> None:
     for batch in (part, rest):
         queue.rollouts.acknowledge(queue.id, batch.id)
     heads = queue.fleet.core.state.hkeys(keys.rollout_heads(queue.id))
-    assert sorted(heads) == ["1", "2"], "a bundle goes with its last sample"
+    assert sorted(heads) == ["1", "2"], "a bundle is deleted with its last sample"
 
 
-def test_samples_put_together_may_be_taken_one_by_one(queue: Stand) -> None:
+def test_samples_put_in_a_single_call_can_be_taken_separately(queue: Stand) -> None:
     queue.put(*range(7))
     batches = [queue.get(2, whole=True) for _ in range(3)]
     assert [queue.samples(batch) for batch in batches] == [[0, 1], [2, 3], [4, 5]]
@@ -111,7 +115,7 @@ def test_samples_put_together_may_be_taken_one_by_one(queue: Stand) -> None:
     assert queue.samples(queue.get(3)) == [2, 3, 6]
 
 
-def test_samples_too_long_for_redis_are_kept_in_files_until_they_are_used(fleet: Fleet) -> None:
+def test_samples_too_long_for_redis_are_kept_in_files_until_acknowledged(fleet: Fleet) -> None:
     fleet.settings = fleet.settings.model_copy(update={"storage_shared": True})
     queue = Stand(fleet, max_queue_size=100)
     texts = [f"{n:02}" * 300_000 for n in range(20)]
@@ -126,7 +130,7 @@ def test_samples_too_long_for_redis_are_kept_in_files_until_they_are_used(fleet:
     assert list(folder.iterdir()) == []
 
 
-def test_batches_larger_than_a_reply_are_read_page_by_page(queue: Stand) -> None:
+def test_a_batch_larger_than_a_reply_is_read_in_pages(queue: Stand) -> None:
     texts = [f"{n:02}" * 15_000 for n in range(80)]
     big = Stand(queue.fleet, max_queue_size=200)
     for text in texts:
@@ -137,15 +141,15 @@ def test_batches_larger_than_a_reply_are_read_page_by_page(queue: Stand) -> None
     assert big.samples(batch) == texts
 
 
-def test_a_rollout_that_is_over_takes_no_samples_but_gives_those_it_has(queue: Stand) -> None:
+def test_an_ended_rollout_refuses_new_samples_but_delivers_its_queued_samples(queue: Stand) -> None:
     queue.put(1)
     queue.fleet.core.cancel(queue.id)
-    with pytest.raises(Conflict, match="over"):
+    with pytest.raises(Conflict, match="has ended"):
         queue.put(2)
     assert queue.samples(queue.get()) == [1]
 
 
-def test_nothing_of_it_is_left_when_it_is_removed(fleet: Fleet, queue: Stand) -> None:
+def test_a_removed_rollout_leaves_no_keys(fleet: Fleet, queue: Stand) -> None:
     queue.put(1, 2, 3, version=2)
     queue.get(1, consumer="a", version=3)
     queue.rollouts.acknowledge(queue.id, queue.get(1).id)
@@ -155,7 +159,7 @@ def test_nothing_of_it_is_left_when_it_is_removed(fleet: Fleet, queue: Stand) ->
     assert fleet.core.state.smembers(keys.rollouts()) == set()
 
 
-def test_a_rollout_that_nobody_asks_anything_ends(fleet: Fleet, queue: Stand) -> None:
+def test_an_idle_rollout_is_cancelled(fleet: Fleet, queue: Stand) -> None:
     fleet.core.ledger.tend(3600)
     assert queue.job.state == "queued"
     fleet.core.state.hset(keys.rollout(queue.id), "touched_at", 1)

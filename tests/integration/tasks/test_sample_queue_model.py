@@ -1,7 +1,7 @@
 """The sample queue under random interleavings, lost replies, lapsed leases and repeated calls, against a real Redis.
 
-After every step each sample is in one place: waiting, with one consumer, acknowledged once, or dropped as too stale;
-and no batch ever holds one that is staler than the queue allows.
+After every step each sample is in a single place: waiting, leased by a consumer, acknowledged once, or dropped as too
+stale; and no batch ever holds a sample that is staler than the queue allows.
 """
 
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ class QueueMachine(RuleBasedStateMachine):
     ) -> None:
         self.version += ahead
         last = next((batch for batch, (who, _) in self.held.items() if who == consumer), "") if acknowledges else ""
-        for _ in range(2 if lost else 1):  # the first answer was lost: it is asked again
+        for _ in range(2 if lost else 1):  # the first reply was lost, so the consumer repeats the call
             batch = self.stand.get(
                 wanted, least=1 if least else None, whole=whole, consumer=consumer, version=self.version,
                 acknowledge=last,
@@ -111,7 +111,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.fleet.core.state.zadd(keys.rollout_leases(self.stand.id), {batch: 0})
             assert self.stand.rollouts.acknowledge(self.stand.id, batch) == -1
 
-    # --- what holds after each ---
+    # --- invariants ---
 
     @invariant()
     def every_sample_is_in_one_place(self) -> None:

@@ -1,4 +1,4 @@
-"""Scorers against labelled answers in this repository. `python -m bench.accuracy.scorers FOLDER` takes others."""
+"""Scorers against labelled answers in this repository. `python -m bench.accuracy.scorers FOLDER` measures others."""
 
 import subprocess
 import sys

@@ -59,7 +59,7 @@ def test_a_score_job_returns_score_and_parts_or_an_error_per_item(fleet: Fleet) 
     assert [row["valid"] for row in rows] == [True, True, True, False, False]
 
 
-def test_a_formula_that_never_ends_fails_alone(fleet: Fleet) -> None:
+def test_a_formula_that_never_terminates_fails_only_its_item(fleet: Fleet) -> None:
     items = [
         {"id": str(n), "response": text, "reference": r"\frac{1}{2}"}
         for n, text in enumerate([r"\boxed{0.5}", ENDLESS, r"it is $\frac{2}{4}$", "1"])

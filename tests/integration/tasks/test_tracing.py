@@ -1,4 +1,4 @@
-"""Traces inside one process: what a span says, how chunks of one batch know each other, and what costs nothing."""
+"""Traces inside a process: attributes of spans, links between chunks of a batch, and no cost without a collector."""
 
 import logging
 import os
@@ -31,7 +31,7 @@ CALLER = "00f067aa0ba902b7"
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    for limit in ("TRY_S", "CLOSE_S"):  # of one request, and of the last spans of a process
+    for limit in ("TRY_S", "CLOSE_S"):  # time limits of an export request, and of the last export of a process
         monkeypatch.setattr(f"tasks.otlp.{limit}", PATIENCE_S)
     with Collector() as collector:
         yield collector
@@ -42,7 +42,7 @@ def traced(settings: Settings, collector: Collector) -> Settings:
     return settings.model_copy(update={"traces_url": f"{collector.url}/v1/traces"})
 
 
-def test_chunks_that_share_a_batch_name_each_others_jobs(
+def test_spans_of_chunks_in_a_shared_batch_link_to_each_other(
     traced: Settings, collector: Collector, tmp_path: Path
 ) -> None:
     fleet = Fleet(traced, tmp_path / "journal")
@@ -53,7 +53,7 @@ def test_chunks_that_share_a_batch_name_each_others_jobs(
         reply = api.client.post("/v1/jobs", json={"kind": "simulated", "items": items}, headers=headers)
         assert reply.status_code == 202
     fleet.work(hand)
-    assert current_traceparent() == "", "a thread that has answered is part of no trace"
+    assert current_traceparent() == "", "the trace context of a thread is cleared after its response"
     fleet.close()
     close_tracer(api.app.extensions["assay"].core.tracer)
     requests = {span.trace: span for span in collector.spans if span.kind == "server"}
@@ -67,7 +67,7 @@ def test_chunks_that_share_a_batch_name_each_others_jobs(
         assert (chunk.attributes["assay.items.ok"], chunk.attributes["assay.items.failed"]) == (1, 1)
 
 
-def test_a_request_is_named_by_its_route_and_nothing_that_its_client_made_up(
+def test_a_request_span_is_named_by_its_route_and_contains_no_text_of_the_client(
     traced: Settings, collector: Collector
 ) -> None:
     app = create_app(traced)
@@ -81,7 +81,7 @@ def test_a_request_is_named_by_its_route_and_nothing_that_its_client_made_up(
     assert b"sk-secret" not in b"".join(collector.bodies)
 
 
-def test_what_has_ended_is_sent_when_the_process_ends_and_a_fork_sends_its_own(collector: Collector) -> None:
+def test_ended_spans_are_sent_at_process_exit_and_a_fork_sends_its_own(collector: Collector) -> None:
     tracer = OtlpTracer(f"{collector.url}/v1/traces", 1.0, "assay-test")
     parent = tracer.start_span("parent")
     child = os.fork()
@@ -97,7 +97,7 @@ def test_what_has_ended_is_sent_when_the_process_ends_and_a_fork_sends_its_own(c
     assert (sent["child"].pid, sent["parent"].pid) == (child, os.getpid())
 
 
-def test_a_collector_that_refuses_is_told_of_once_and_again_when_it_is_back(
+def test_a_refusing_collector_is_logged_once_and_its_return_too(
     collector: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "tasks.otlp")
@@ -115,7 +115,7 @@ def test_a_collector_that_refuses_is_told_of_once_and_again_when_it_is_back(
     assert len(collector.spans) == 2
 
 
-def test_a_share_of_what_begins_here_is_kept_and_all_that_a_caller_keeps(collector: Collector) -> None:
+def test_own_traces_are_sampled_by_share_and_callers_traces_as_the_caller_decides(collector: Collector) -> None:
     tracer = OtlpTracer(f"{collector.url}/v1/traces", 0.0, "assay-test")
     tracer.start_span("ours").end()
     tracer.start_span("theirs", parent_context(f"00-{FIRST}-{CALLER}-01")).end()
@@ -123,7 +123,7 @@ def test_a_share_of_what_begins_here_is_kept_and_all_that_a_caller_keeps(collect
     assert [span.name for span in collector.spans] == ["theirs"]
 
 
-def test_without_a_collector_nothing_is_imported_or_kept(api: Api, fleet: Fleet) -> None:
+def test_without_a_collector_no_sdk_is_imported_and_no_trace_stored(api: Api, fleet: Fleet) -> None:
     program = "import sys, web.wsgi, workers.main, workers.providers.calls; print(*sys.modules)"
     # redis-py imports the metrics SDK where it is installed; only `tasks.otlp` imports the SDK that traces.
     unwanted = ("tasks.otlp", "opentelemetry.exporter", "opentelemetry.sdk.trace")
@@ -133,7 +133,7 @@ def test_without_a_collector_nothing_is_imported_or_kept(api: Api, fleet: Fleet)
     assert fleet.core.state.hget(keys.job(job), "trace") is None
 
 
-def test_a_collector_is_named_with_or_without_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_url_of_a_collector_may_omit_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
     for given, used in (
         ("http://there:4318", "http://there:4318/v1/traces"),
         ("http://there:4318/", "http://there:4318/v1/traces"),
@@ -147,7 +147,7 @@ def test_a_collector_is_named_with_or_without_its_path(monkeypatch: pytest.Monke
     "program",
     ["workers.launch api", "workers.main api", "workers.up", "gunicorn --config web/gunicorn_config.py web.wsgi:app"],
 )
-def test_without_the_extra_processes_say_what_to_install(program: str, tmp_path: Path) -> None:
+def test_processes_name_the_command_that_installs_missing_trace_packages(program: str, tmp_path: Path) -> None:
     packages = tmp_path / "packages"
     packages.mkdir()
     for path in (path for folder in site.getsitepackages() for path in Path(folder).iterdir()):

@@ -1,4 +1,4 @@
-"""Versions of a rollout's weights: announced, confirmed, taken back."""
+"""Versions of a rollout's weights: announced by the trainer, confirmed by devices, and rolled back after failures."""
 
 import json
 
@@ -22,7 +22,7 @@ def announce(versions: Versions, number: int, config: SyncConfig | None = None, 
     return versions.announce("r", number, f"file:///w{number}", f"{number:064}", (A, B), config, owned)
 
 
-def test_a_rollout_begins_with_the_model_as_it_is(versions: Versions) -> None:
+def test_a_rollout_begins_with_the_models_own_weights(versions: Versions) -> None:
     model = ModelRef("/models/tiny", copy="r")
     versions.open("r", model, SyncConfig(5, 1.5, 0.25))
     status = versions.status("r")
@@ -31,7 +31,7 @@ def test_a_rollout_begins_with_the_model_as_it_is(versions: Versions) -> None:
     assert (versions.current("r").name, number_of(""), number_of("0123456789abcdef")) == ("", 0, 0)
 
 
-def test_a_rollout_begins_with_the_version_that_the_trainer_is_at(versions: Versions) -> None:
+def test_a_rollout_can_begin_with_the_trainers_current_version(versions: Versions) -> None:
     versions.open("r", ModelRef("/models/tiny", copy="r"), number=5)
     assert (versions.current("r").number, versions.current("r").name) == (5, "")
     for number in (1, 5):
@@ -42,10 +42,10 @@ def test_a_rollout_begins_with_the_version_that_the_trainer_is_at(versions: Vers
     assert (versions.status("r").state, versions.current("r").number) == ("rolled_back", 5)
     versions.confirm("r", A, announce(versions, 6), 0.1)
     versions.open("r", ModelRef("/models/tiny", copy="r"), number=5)
-    assert versions.current("r").number == 6, "a repeat changes nothing"
+    assert versions.current("r").number == 6, "a repeated call changes nothing"
 
 
-def test_the_defaults_are_those_that_are_documented(versions: Versions) -> None:
+def test_the_defaults_match_the_documentation(versions: Versions) -> None:
     assert versions.status("r").config == SyncConfig() == SyncConfig(3, 10.0, 0.1)
 
 
@@ -63,7 +63,7 @@ def test_a_version_is_synced_when_every_device_has_confirmed(versions: Versions)
     }
 
 
-def test_a_device_that_cannot_follow_leaves_and_the_others_go_on(versions: Versions) -> None:
+def test_a_device_that_fails_a_version_leaves_and_other_devices_continue(versions: Versions) -> None:
     version = announce(versions, 1)
     versions.fail("r", A, version, "the checksum differs")
     versions.confirm("r", B, version, 0.1)
@@ -72,10 +72,10 @@ def test_a_device_that_cannot_follow_leaves_and_the_others_go_on(versions: Versi
     assert (status.devices[A].state, status.devices[A].reason) == ("left", "the checksum differs")
     assert versions.left("r") == {A}
     announce(versions, 2)
-    assert versions.left("r") == set(), "it is asked again with the next version"
+    assert versions.left("r") == set(), "the device may take the next version"
 
 
-def test_a_version_that_nobody_can_take_is_rolled_back(versions: Versions) -> None:
+def test_a_version_that_no_device_can_load_is_rolled_back(versions: Versions) -> None:
     first = announce(versions, 1)
     for device in (A, B):
         versions.confirm("r", device, first, 0.1)
@@ -87,13 +87,13 @@ def test_a_version_that_nobody_can_take_is_rolled_back(versions: Versions) -> No
     assert (status.version, status.state, status.failed_number) == (first, "rolled_back", 2)
     assert status.reason.endswith("no such file")
     assert [each.state for each in status.devices.values()] == ["following", "following"]
-    assert versions.left("r") == set(), "they hold what is in force again"
+    assert versions.left("r") == set(), "both devices still hold the version that is current again"
     again = announce(versions, 2)
-    assert again.name != second.name, "other weights under the same number are told apart"
+    assert again.name != second.name, "different weights under the same number get different names"
 
 
 def deadline(state: Redis, device: str) -> float:
-    """The time until which a device may be silent."""
+    """Return the time at which a silent device counts as failed."""
     return float(json.loads(str(state.hget(keys.rollout_devices("r"), device)))["until"])
 
 
@@ -103,32 +103,32 @@ def set_deadline(state: Redis, at: float, *devices: str) -> None:
         state.hset(keys.rollout_devices("r"), device, json.dumps(entry | {"until": at}))
 
 
-def test_silence_counts_as_failure_when_its_time_is_over(versions: Versions, state: Redis) -> None:
+def test_a_device_that_is_silent_until_its_deadline_counts_as_failed(versions: Versions, state: Redis) -> None:
     version = announce(versions, 1)
     versions.confirm("r", A, version, 0.1)
-    assert versions.status("r").state == "syncing", "there is time left for the other"
+    assert versions.status("r").state == "syncing", "the deadline of the second device has not passed"
     set_deadline(state, 1.0, B)
-    assert versions.status("r").state == "synced", "the silent one is given up"
+    assert versions.status("r").state == "synced", "the silent device counts as failed"
     assert versions.left("r") == {B}
     announce(versions, 2)
     set_deadline(state, 1.0, A, B)
-    assert versions.status("r").state == "rolled_back", "nobody answers"
+    assert versions.status("r").state == "rolled_back", "no device answered in time"
     assert versions.current("r") == version
 
 
-def test_a_device_that_is_heard_of_has_more_time(versions: Versions, state: Redis) -> None:
+def test_a_sign_of_life_extends_a_devices_deadline(versions: Versions, state: Redis) -> None:
     version = announce(versions, 1, SyncConfig(max_sync_retries=1, sync_timeout=60.0))
     set_deadline(state, float(state.time()[0]) + 30, A, B)
     assert versions.hear("r", A, version)
     assert deadline(state, A) > deadline(state, B)
     set_deadline(state, 1.0, B)
     assert versions.status("r").state == "syncing"
-    assert versions.left("r") == {B}, "the silent one is given up"
+    assert versions.left("r") == {B}, "the silent device counts as failed"
     versions.confirm("r", A, version, 3.0)
     assert versions.status("r").state == "synced"
 
 
-def test_a_device_that_comes_late_joins_at_the_current_version(versions: Versions) -> None:
+def test_a_late_device_joins_at_the_current_version(versions: Versions) -> None:
     version = announce(versions, 1)
     for device in (A, B):
         versions.confirm("r", device, version, 0.1)
@@ -139,7 +139,7 @@ def test_a_device_that_comes_late_joins_at_the_current_version(versions: Version
     assert versions.status("r").syncs == 1
 
 
-def test_one_that_was_given_up_is_back_when_it_confirms(versions: Versions) -> None:
+def test_a_failed_device_rejoins_when_it_confirms(versions: Versions) -> None:
     version = announce(versions, 1)
     versions.confirm("r", A, version, 0.1)
     versions.fail("r", B, version, "slow")
@@ -147,7 +147,7 @@ def test_one_that_was_given_up_is_back_when_it_confirms(versions: Versions) -> N
     assert versions.left("r") == set()
 
 
-def test_word_of_a_version_that_is_over_counts_for_nothing(versions: Versions) -> None:
+def test_reports_about_a_superseded_version_are_ignored(versions: Versions) -> None:
     first = announce(versions, 1)
     announce(versions, 2)
     assert not versions.confirm("r", A, first, 0.1)
@@ -156,8 +156,8 @@ def test_word_of_a_version_that_is_over_counts_for_nothing(versions: Versions) -
     assert {each.state for each in versions.status("r").devices.values()} == {"awaited"}
 
 
-def test_a_roll_back_goes_to_what_somebody_has_though_not_all_had_it(versions: Versions) -> None:
-    """A trainer that is faster than its devices announces the next version while the last one is on its way."""
+def test_a_rollback_goes_to_a_version_that_at_least_one_device_holds(versions: Versions) -> None:
+    """A trainer that is faster than its devices announces the next version while they load the previous one."""
     first = announce(versions, 1, owned=True)
     versions.confirm("r", A, first, 0.1)
     failing = announce(versions, 2, owned=True)
@@ -168,7 +168,7 @@ def test_a_roll_back_goes_to_what_somebody_has_though_not_all_had_it(versions: V
     assert versions.status("r").devices[A].state == "following"
 
 
-def test_versions_only_grow_and_saying_it_twice_is_saying_it_once(versions: Versions) -> None:
+def test_version_numbers_only_grow_and_an_announcement_is_idempotent(versions: Versions) -> None:
     version = announce(versions, 4)
     assert announce(versions, 4) == version
     for number in (3, 4):
@@ -176,7 +176,7 @@ def test_versions_only_grow_and_saying_it_twice_is_saying_it_once(versions: Vers
             versions.announce("r", number, "file:///other", "", (A,))
 
 
-def test_files_of_ours_go_when_no_version_needs_them(versions: Versions) -> None:
+def test_uploaded_weight_files_are_deleted_when_no_version_needs_them(versions: Versions) -> None:
     def sync(number: int) -> None:
         version = announce(versions, number, owned=True)
         for device in (A, B):
@@ -184,7 +184,7 @@ def test_files_of_ours_go_when_no_version_needs_them(versions: Versions) -> None
 
     sync(1)
     announce(versions, 2, owned=True)
-    assert versions.sweep("r") == [], "version 1 would be in force again"
+    assert versions.sweep("r") == [], "a rollback of version 2 would need version 1"
     sync(3)
     assert sorted(versions.sweep("r")) == ["file:///w1", "file:///w2"]
     assert versions.sweep("r") == []
@@ -194,12 +194,12 @@ def test_files_of_ours_go_when_no_version_needs_them(versions: Versions) -> None
     assert versions.sweep("r") == ["file:///w4"]
     versions.announce("r", 5, "file:///theirs", "", (A,))
     versions.announce("r", 6, "file:///theirs-too", "", (A,))
-    assert versions.sweep("r") == [], "what is not ours stays"
+    assert versions.sweep("r") == [], "files of the trainer are never deleted"
 
 
-def test_all_of_it_goes_with_the_rollout(versions: Versions, state: Redis) -> None:
+def test_versions_are_deleted_with_their_rollout(versions: Versions, state: Redis) -> None:
     versions.fail("r", A, announce(versions, 1), "broken")
-    assert 0 < state.ttl(keys.rollout_left("r")) <= 60, "then it may try again"
+    assert 0 < state.ttl(keys.rollout_left("r")) <= 60, "after its TTL the device may try again"
     assert all(state.ttl(key) > 0 for key in state.keys("assay:rollout:*"))
     versions.forget("r")
     assert state.keys("assay:rollout:*") == []

@@ -1,4 +1,4 @@
-"""Who may come in: tokens, quotas, names and sites; and the headers every answer carries."""
+"""Authentication and authorization: tokens, quotas, host names, origins, and the security headers of every answer."""
 
 import base64
 import hashlib
@@ -18,7 +18,7 @@ JOB = {"kind": "simulated", "items": [{"x": 1}]}
 def token(
     path: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *options: str
 ) -> str:
-    """Made by the command, as an administrator does."""
+    """Make a token with the command that an administrator uses."""
     monkeypatch.setenv("ASSAY_TOKENS_FILE", str(path))
     assert tokens.main(["add", name, *options]) == 0
     return capsys.readouterr().out.strip()
@@ -45,7 +45,7 @@ def bearer(secret: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret}"}
 
 
-def test_a_token_opens_the_door_and_its_absence_does_not(guarded: Api, secret: str) -> None:
+def test_a_valid_token_is_required(guarded: Api, secret: str) -> None:
     assert guarded.client.get("/v1/jobs", headers=bearer(secret)).status_code == 200
     for headers in ({}, bearer("wrong"), bearer(""), {"Authorization": "Bearer"}, {"Authorization": secret}):
         reply = guarded.client.get("/v1/jobs", headers=headers)
@@ -53,7 +53,7 @@ def test_a_token_opens_the_door_and_its_absence_does_not(guarded: Api, secret: s
         assert reply.headers["WWW-Authenticate"].startswith("Bearer")
 
 
-def test_only_health_and_readiness_are_open_to_all(guarded: Api) -> None:
+def test_only_health_and_readiness_need_no_token(guarded: Api) -> None:
     assert guarded.client.get("/health").text == "ok"
     assert guarded.client.get("/ready").json["ready"] is False
     for path in ("/", "/docs", "/openapi.json", "/static/docs.js", "/v1/queues", "/nothing/here"):
@@ -74,7 +74,7 @@ def basic(user: str, password: str) -> dict[str, str]:
 
 
 def test_a_token_may_be_the_user_part_of_a_url(guarded: Api, secret: str) -> None:
-    """http://TOKEN@host is sent as a user without a password, http://any:TOKEN@host with it as the password."""
+    """http://TOKEN@host is sent as a user without a password, http://any:TOKEN@host with the token as the password."""
     for headers in (basic(secret, ""), basic("any", secret)):
         assert guarded.client.get("/v1/jobs", headers=headers).status_code == 200
     for headers in (basic(secret, "wrong"), basic("wrong", ""), basic("", ""), {"Authorization": "Basic %%%"}):
@@ -88,7 +88,7 @@ def test_the_pi0_reward_servers_clients_may_have_the_token_in_the_query(guarded:
     assert is_problem(guarded.client.get(f"/pool_status?token={secret}&x=1"), 400, "x")
 
 
-def test_only_what_trainers_call_takes_the_token_in_the_query(guarded: Api, secret: str) -> None:
+def test_only_endpoints_for_trainers_accept_the_token_in_the_query(guarded: Api, secret: str) -> None:
     for path in ("/get_reward", "/rm", "/verify"):
         assert is_problem(guarded.client.post(f"{path}?token={secret}", json={}), 422, "reward")
         for query in ("", "?token=", "?token=wrong", f"?tokem={secret}"):
@@ -98,7 +98,7 @@ def test_only_what_trainers_call_takes_the_token_in_the_query(guarded: Api, secr
             assert secret not in reply.text
     for path in ("/v1/jobs", "/v1/rewards", "/", "/rm/", "/nothing"):
         assert is_problem(guarded.client.get(f"{path}?token={secret}"), 401)
-    # A header goes before the query, and a token in the query opens nothing for the pages of another site.
+    # A header takes precedence over the query, and a token in the query authorizes no page of a foreign site.
     assert is_problem(guarded.client.post(f"/rm?token={secret}", json={}, headers=bearer("wrong")), 401)
     assert is_problem(
         guarded.client.post(f"/rm?token={secret}", json={}, headers={"Sec-Fetch-Site": "cross-site"}), 403
@@ -119,7 +119,9 @@ def test_trainers_have_the_quotas_of_their_token(
     api = Api(fleet)
     assert api.client.post(f"/get_reward?token={guest}", json={"query": ["5"] * 1260}).status_code == 200
     (job,) = api.client.get("/v1/jobs", headers=bearer(guest)).json["jobs"]
-    assert fleet.core.state.hget(keys.job(job["id"]), "token") == "guest", "what its judges cost is put down to it"
+    assert fleet.core.state.hget(keys.job(job["id"]), "token") == "guest", (
+        "the cost of its judge calls is recorded under the token"
+    )
     reply = api.client.post(f"/get_reward?token={guest}", json={"query": ["5"]})
     assert is_problem(reply, 429)
     assert 1100 < int(reply.headers["Retry-After"]) <= 1202, "1,260 items, of which 60 a minute are allowed"
@@ -131,7 +133,7 @@ def test_a_token_is_kept_as_a_hash_only(path: Path, secret: str) -> None:
     assert hashlib.sha256(secret.encode()).hexdigest() in text
 
 
-def test_tokens_come_and_go_without_a_restart(
+def test_tokens_are_added_and_removed_without_a_restart(
     guarded: Api, secret: str, path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second = token(path, "second", capsys, monkeypatch)
@@ -143,20 +145,20 @@ def test_tokens_come_and_go_without_a_restart(
     assert tokens.main(["add", "second"]) == tokens.main(["remove", "nobody"]) == tokens.main(["add", "a b"]) == 1
 
 
-def test_a_slip_in_the_file_locks_nobody_out(guarded: Api, secret: str, path: Path) -> None:
+def test_an_invalid_line_in_the_file_leaves_the_other_tokens_valid(guarded: Api, secret: str, path: Path) -> None:
     path.write_text(path.read_text() + "{oops\n")
     assert guarded.client.get("/v1/jobs", headers=bearer(secret)).status_code == 200
 
 
 @pytest.mark.parametrize("text", ["", "{oops\n", '{"name": "a", "sha256": "short"}\n'])
-def test_a_file_that_cannot_be_used_stops_the_start(fleet: Fleet, path: Path, text: str) -> None:
+def test_the_server_does_not_start_with_an_unusable_tokens_file(fleet: Fleet, path: Path, text: str) -> None:
     path.write_text(text)
     fleet.settings = fleet.settings.model_copy(update={"tokens_file": path})
     with pytest.raises(SettingsError, match="ASSAY_TOKENS_FILE"):
         Api(fleet)
 
 
-def test_keys_of_one_client_do_not_find_jobs_of_another(
+def test_idempotency_keys_of_different_tokens_do_not_collide(
     guarded: Api, secret: str, path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second = token(path, "second", capsys, monkeypatch)
@@ -167,20 +169,20 @@ def test_keys_of_one_client_do_not_find_jobs_of_another(
     assert len(ids) == 2
 
 
-def test_a_token_may_have_so_many_active_jobs(
+def test_a_token_has_a_limit_of_active_jobs(
     guarded: Api, path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     headers = bearer(token(path, "guest", capsys, monkeypatch, "--active-jobs", "2"))
     first, _ = (guarded.client.post("/v1/jobs", json=JOB, headers=headers).json["id"] for _ in range(2))
     assert is_problem(guarded.client.post("/v1/jobs", json={"kind": "nope", "items": [{}]}, headers=headers), 429)
     guarded.client.delete(f"/v1/jobs/{first}", headers=headers)
-    # A submit that is refused for another reason does not count.
+    # A submit that is refused for a different reason does not count.
     assert is_problem(guarded.client.post("/v1/jobs", json={"kind": "nope", "items": [{}]}, headers=headers), 422)
     assert guarded.client.post("/v1/jobs", json=JOB, headers=headers).status_code == 202
     assert guarded.client.post("/v1/jobs", json=JOB, headers=headers).headers["Retry-After"] == "5"
 
 
-def test_a_token_may_submit_so_many_items_a_minute(
+def test_a_token_has_a_limit_of_items_per_minute(
     guarded: Api, path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     headers = bearer(token(path, "guest", capsys, monkeypatch, "--items-per-minute", "60"))
@@ -211,14 +213,14 @@ def test_without_tokens_loopback_names_are_served(api: Api, host: str) -> None:
         {"Origin": "null"},
     ],
 )
-def test_a_page_of_another_site_changes_nothing(api: Api, headers: dict[str, str]) -> None:
+def test_a_page_of_a_foreign_site_changes_nothing(api: Api, headers: dict[str, str]) -> None:
     job = api.submitted({"x": 1})
     assert is_problem(api.client.delete(f"/v1/jobs/{job}", headers=headers), 403)
     assert is_problem(api.client.post("/v1/jobs", json=JOB, headers=headers), 403)
     assert api.client.get(f"/v1/jobs/{job}").json["state"] == "queued"
 
 
-def test_our_own_pages_may_change_things(api: Api) -> None:
+def test_pages_of_this_site_may_change_jobs(api: Api) -> None:
     job = api.submitted({"x": 1})
     own = {"Sec-Fetch-Site": "same-origin", "Origin": "http://localhost"}
     assert api.client.delete(f"/v1/jobs/{job}", headers=own).status_code == 200
@@ -247,7 +249,7 @@ def test_the_docs_page_loads_from_this_host_only(api: Api) -> None:
 @pytest.mark.parametrize(
     ("method", "path"), [("PUT", "/v1/jobs"), ("PATCH", "/v1/jobs/x"), ("GET", "/v1/jobs/x/retry")]
 )
-def test_a_wrong_method_is_405_and_says_which_are_right(api: Api, method: str, path: str) -> None:
+def test_a_wrong_method_is_405_and_lists_the_allowed_methods(api: Api, method: str, path: str) -> None:
     reply = api.client.open(path, method=method)
     assert is_problem(reply, 405)
     assert reply.headers["Allow"]

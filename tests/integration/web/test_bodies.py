@@ -1,4 +1,4 @@
-"""What a client may send: JSON, lines, parts, packed or not; and what it is told when it is wrong."""
+"""Request bodies: JSON, lines or multipart, compressed or plain; and the problem document for each invalid body."""
 
 import gzip
 import json
@@ -64,24 +64,26 @@ def jobs(api: Api) -> list[dict[str, Any]]:
         (b'{"kind": "simulated", "items": [{}], "max_failed_share": 2}', 422, "max_failed_share"),
     ],
 )
-def test_a_wrong_body_is_named_and_makes_no_job(api: Api, body: bytes, status: int, field: str | None) -> None:
+def test_the_problem_of_an_invalid_body_names_its_field_and_no_job_is_made(
+    api: Api, body: bytes, status: int, field: str | None
+) -> None:
     assert is_problem(post(api, body), status, field or None)
     assert jobs(api) == []
 
 
-def test_words_that_look_like_no_number_are_fine_in_strings(api: Api) -> None:
+def test_nan_and_infinity_are_allowed_inside_strings(api: Api) -> None:
     assert post(api, b'{"kind": "simulated", "items": [{"x": "NaN, Infinity"}]}').status_code == 202
 
 
 @pytest.mark.parametrize("content", ["text/plain", "application/xml", "application/x-www-form-urlencoded", ""])
-def test_a_wrong_content_type_is_415_and_says_which_are_right(api: Api, content: str) -> None:
+def test_a_wrong_content_type_is_415_and_lists_the_accepted_types(api: Api, content: str) -> None:
     reply = post(api, json.dumps(JOB), content)
     assert is_problem(reply, 415, "Content-Type")
     assert NDJSON in reply.headers["Accept"]
 
 
 @pytest.mark.parametrize("query", ["?wait=-1", "?wait=301", "?wait=x", "?wait=nan", "?wiat=3", "?kind=simulated"])
-def test_a_wrong_query_is_named(api: Api, query: str) -> None:
+def test_the_problem_of_an_invalid_query_names_its_parameter(api: Api, query: str) -> None:
     reply = post(api, json.dumps(JOB), query=query)
     assert is_problem(reply, 422, query[1:].partition("=")[0])
 
@@ -114,7 +116,7 @@ def test_lines_become_items_in_order(api: Api, fleet: Fleet) -> None:
         (b"\n\n", 422, None),
     ],
 )
-def test_a_wrong_line_is_named_by_its_number(api: Api, body: bytes, status: int, line: int | None) -> None:
+def test_the_problem_of_an_invalid_line_has_its_number(api: Api, body: bytes, status: int, line: int | None) -> None:
     reply = post(api, body, NDJSON, "?kind=simulated")
     assert is_problem(reply, status)
     assert reply.json.get("line") == line
@@ -136,7 +138,7 @@ def test_a_wrong_line_is_named_by_its_number(api: Api, body: bytes, status: int,
         ("?kind=simulated&kind=judge", "kind"),
     ],
 )
-def test_a_wrong_request_around_the_lines_is_named(api: Api, query: str, field: str) -> None:
+def test_the_problem_of_an_invalid_parameter_beside_lines_names_it(api: Api, query: str, field: str) -> None:
     assert is_problem(post(api, b'{"x": 1}\n', NDJSON, query), 422, field)
 
 
@@ -149,7 +151,7 @@ def parts(*named: tuple[str, str]) -> tuple[bytes, str]:
 
 
 def test_an_upload_has_its_request_first_and_then_its_items(api: Api) -> None:
-    lines = "".join(json.dumps({"x": "y" * number}) + "\n" for number in range(2000))  # longer than one block
+    lines = "".join(json.dumps({"x": "y" * number}) + "\n" for number in range(2000))  # longer than a read block
     reply = post(api, *parts(("request", '{"kind": "simulated", "metadata": {"a": 1}}'), ("items", lines)))
     assert reply.status_code == 202, reply.text
     assert (reply.json["total"], reply.json["metadata"]) == (2000, {"a": 1})
@@ -173,23 +175,23 @@ def test_an_upload_has_its_request_first_and_then_its_items(api: Api) -> None:
         ),
     ],
 )
-def test_wrong_parts_are_told_apart(api: Api, body: bytes, content_type: str, status: int) -> None:
+def test_invalid_multipart_bodies_are_refused(api: Api, body: bytes, content_type: str, status: int) -> None:
     assert is_problem(post(api, body, content_type), status)
     assert jobs(api) == []
 
 
 @pytest.mark.parametrize(("name", "pack"), [("gzip", gzip.compress), ("zstd", zstd.compress)])
-def test_bodies_may_be_packed(api: Api, name: str, pack: Any) -> None:
+def test_bodies_may_be_compressed(api: Api, name: str, pack: Any) -> None:
     assert post(api, pack(json.dumps(JOB).encode()), Content_Encoding=name).status_code == 202
     lines = b'{"x": 1}\n' * 500
-    # Packed in two pieces, as a client that streams may do.
+    # Compressed in two pieces, as a streaming client may do.
     reply = post(api, pack(lines) + pack(lines), NDJSON, "?kind=simulated", Content_Encoding=name)
     assert (reply.status_code, reply.json["total"]) == (202, 1000)
     assert is_problem(post(api, pack(lines)[:-6], NDJSON, "?kind=simulated", Content_Encoding=name), 400)
-    assert is_problem(post(api, b"not packed", Content_Encoding=name), 400, "Content-Encoding")
+    assert is_problem(post(api, b"not compressed", Content_Encoding=name), 400, "Content-Encoding")
 
 
-def test_an_unknown_packing_is_415_and_says_which_are_known(api: Api) -> None:
+def test_an_unknown_compression_is_415_and_lists_the_supported_ones(api: Api) -> None:
     reply = post(api, json.dumps(JOB), Content_Encoding="br")
     assert is_problem(reply, 415, "Content-Encoding")
     assert reply.headers["Accept-Encoding"] == "gzip, zstd"
@@ -200,7 +202,7 @@ def small(fleet: Fleet, **limits: float) -> Api:
     return Api(fleet)
 
 
-def test_too_many_items_of_json_are_sent_to_lines(fleet: Fleet) -> None:
+def test_the_problem_of_too_many_json_items_recommends_lines(fleet: Fleet) -> None:
     api = small(fleet, max_items=3)
     reply = api.submit(*[{"x": 1}] * 4)
     assert is_problem(reply, 413, "items")
@@ -208,7 +210,7 @@ def test_too_many_items_of_json_are_sent_to_lines(fleet: Fleet) -> None:
     assert post(api, b'{"x": 1}\n' * 4, NDJSON, "?kind=simulated").status_code == 202
 
 
-def test_a_body_that_is_too_large_is_refused_packed_or_not(fleet: Fleet) -> None:
+def test_a_body_that_is_too_large_is_refused_compressed_or_plain(fleet: Fleet) -> None:
     api = small(fleet, max_body_mb=0.01, max_upload_mb=0.02)
     body = json.dumps({"kind": "simulated", "items": [{"x": "y" * 20_000}]}).encode()
     assert is_problem(post(api, body), 413)
@@ -218,17 +220,17 @@ def test_a_body_that_is_too_large_is_refused_packed_or_not(fleet: Fleet) -> None
     assert jobs(api) == []
 
 
-def test_what_every_look_at_a_job_would_carry_is_kept_small(api: Api) -> None:
+def test_spec_and_metadata_are_limited_in_size(api: Api) -> None:
     assert is_problem(api.submit({"x": 1}, metadata={"a": "b" * 100_000}), 413, "metadata")
     assert is_problem(api.submit({"x": 1}, spec={"a": "b" * 1_000_000}), 413, "spec")
     head = json.dumps({"kind": "simulated", "metadata": {"a": "b" * 100_000}})
     assert is_problem(post(api, *parts(("request", head), ("items", "{}\n"))), 413, "metadata")
 
 
-def test_an_item_that_is_too_large_is_named(fleet: Fleet) -> None:
+def test_the_problem_of_a_too_large_item_names_it(fleet: Fleet) -> None:
     api = small(fleet, max_item_mb=0.001)
     assert is_problem(api.submit({"x": 1}, {"x": "y" * 2000}), 413, "items[1]")
     long = b'{"x": 1}\n{"x": "' + b"y" * 200_000 + b'"}\n'
     assert is_problem(post(api, long, NDJSON, "?kind=simulated"), 413, "line 2")
-    # A line without an end must not be collected for ever.
+    # A line without an end must not be buffered without a limit.
     assert is_problem(post(api, long.rstrip(b'"}\n'), NDJSON, "?kind=simulated"), 413, "line 2")

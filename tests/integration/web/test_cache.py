@@ -15,7 +15,7 @@ def test_a_miss_is_explained(api: Api, fleet: Fleet) -> None:
     assert told["stages"][0]["differs"] == {"x": {"before": 1, "now": 2}}
 
 
-def test_what_cannot_be_explained_is_a_problem(api: Api, fleet: Fleet) -> None:
+def test_an_item_that_cannot_be_explained_is_a_problem(api: Api, fleet: Fleet) -> None:
     job = api.done(fleet.hire(), {"x": 1})
     assert is_problem(api.client.get(f"/v1/cache/explain?job={job}&index=1"), 422, "index")
     assert is_problem(api.client.get(f"/v1/cache/explain?job={job}"), 422, "index")

@@ -1,4 +1,4 @@
-"""A judge beside people's labels, over HTTP: judged by the development API, whose grades can be worked out by hand."""
+"""Calibration of a judge against human labels, over HTTP, with the development API's predictable scores."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,13 +14,13 @@ from tests.support.judge_api import JudgeApi
 from tests.support.programs import Program
 from workers.worker.runtime import ProcessRuntime
 
-#: The development API gives the most to a response that holds its reference, and else the least.
+#: The development API gives the highest score to a response that contains its reference, and otherwise the lowest.
 RIGHT, WRONG = {"response": "It is 5.", "reference": "5"}, {"response": "It is 6.", "reference": "5"}
 REFERENCE = {"profile": "main", "mode": "reference"}
 
 
 class Judging:
-    """The API, and an API worker that works when told to."""
+    """The application with an API worker and a CPU worker that the test runs step by step."""
 
     def __init__(self, fleet: Fleet, judge_api: JudgeApi, folder: Path) -> None:
         self.judge_api, url = judge_api, judge_api.url
@@ -60,18 +60,18 @@ def judging(fleet: Fleet, run: Callable[..., Program], tmp_path: Path) -> Iterat
 
 def test_a_judge_is_compared_with_the_labels(judging: Judging) -> None:
     labelled = [RIGHT | {"label": 10}, RIGHT | {"label": 1, "prompt": "?"}, WRONG | {"label": 1}]
-    lacking = {"response": "5", "label": 3}  # it has no reference, and fails
+    lacking = {"response": "5", "label": 3}  # without a reference the item fails
     job = judging.done(*labelled, WRONG | {"label": 11}, WRONG, lacking)
     found = judging.calibration(job).json
     assert (found["job"], found["state"], found["total"], found["pending"]) == (job, "done", 6, 0)
     assert (found["n"], found["off_scale"], found["without_label"], found["without_score"]) == (3, 1, 1, 1)
-    # Two of three agree; by chance four of nine would.
+    # Two of three labels agree; by chance the expected share is four of nine.
     assert (found["agreement"], found["kappa"]) == (pytest.approx(2 / 3), pytest.approx(0.4))
     assert (found["mean_error"], found["pearson"]) == (pytest.approx(3.0), pytest.approx(0.5))
     assert found["position"] == {"first_wins": None, "verdicts": 0, "orders_disagree": None}
 
 
-def test_a_judge_that_likes_the_first_place_is_found_out(judging: Judging) -> None:
+def test_a_judge_with_position_bias_is_detected(judging: Judging) -> None:
     judging.judge_api.set(share_first=1.0)
     pairs = [{"response": f"It is {n}.", "rival": "It is not.", "label": "response"} for n in range(4)]
     found = judging.calibration(judging.done(*pairs, mode="pairwise")).json
@@ -79,7 +79,7 @@ def test_a_judge_that_likes_the_first_place_is_found_out(judging: Judging) -> No
     assert found["agreement"] == 0.0, "the orders disagree, which is a tie"
 
 
-def test_a_job_that_runs_is_calibrated_by_what_it_has(judging: Judging) -> None:
+def test_a_running_job_is_calibrated_by_its_finished_items(judging: Judging) -> None:
     known = [RIGHT | {"label": 10}, WRONG | {"label": 1}]
     judging.done(*known)
     job = judging.submit(*known, {"response": "It is 7.", "reference": "7", "label": 10})
@@ -91,7 +91,7 @@ def test_a_job_that_runs_is_calibrated_by_what_it_has(judging: Judging) -> None:
     assert (found["state"], found["n"], found["pending"]) == ("done", 3, 0)
 
 
-def test_a_job_of_which_nothing_is_judged_yet_is_no_error(judging: Judging) -> None:
+def test_a_job_without_a_judged_item_has_undefined_figures(judging: Judging) -> None:
     found = judging.calibration(judging.submit(RIGHT | {"label": 10})).json
     assert (found["n"], found["pending"], found["agreement"], found["kappa"]) == (0, 1, None, None)
 
@@ -103,11 +103,11 @@ def test_a_large_job_is_calibrated_from_the_storage(judging: Judging) -> None:
     job = judging.done(*items)
     assert judging.fleet.job(job).layout.is_stored
     found = judging.calibration(job).json
-    # Even numbers hold their reference; the labels say so of the first two of four: half of them agree, as by chance.
+    # Even numbers contain their reference, and the first two of every four are labelled 10: half agree, as by chance.
     assert (found["n"], found["agreement"], found["kappa"]) == (120, 0.5, pytest.approx(0.0))
 
 
-def test_what_cannot_be_calibrated_is_a_problem(judging: Judging) -> None:
+def test_a_job_that_cannot_be_calibrated_is_a_problem(judging: Judging) -> None:
     assert is_problem(judging.calibration("0" * 32), 404)
     other = judging.calibration(judging.api.submitted({"x": 1}))
     assert is_problem(other, 409)

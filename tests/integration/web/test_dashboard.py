@@ -1,4 +1,4 @@
-"""The pages as they are sent: from this host only, without a script in them, and with examples that are right."""
+"""Pages of the dashboard: load from this host only, contain no inline script, and offer examples that are valid."""
 
 import gzip
 import json
@@ -15,7 +15,7 @@ PAGES = ("/", "/jobs", f"/jobs/{'a' * 32}", "/submit", "/benchmarks")
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_loads_from_this_host_only_and_has_no_script_in_it(api: Api, path: str) -> None:
+def test_a_page_loads_from_this_host_only_and_has_no_inline_script(api: Api, path: str) -> None:
     reply = api.client.get(path)
     assert (reply.status_code, reply.mimetype) == (200, "text/html")
     assert "'unsafe-inline'" not in reply.headers["Content-Security-Policy"].split("style-src")[0]
@@ -29,7 +29,7 @@ def test_a_page_loads_from_this_host_only_and_has_no_script_in_it(api: Api, path
             assert answer.status_code == 200, asset
 
 
-def test_modules_import_only_what_is_there(api: Api) -> None:
+def test_modules_import_only_existing_modules(api: Api) -> None:
     seen, wanted = set(), {f"{name}.js" for name in ("overview", "jobs", "job", "submit", "benchmarks")}
     while wanted - seen:
         name = sorted(wanted - seen)[0]
@@ -39,7 +39,7 @@ def test_modules_import_only_what_is_there(api: Api) -> None:
             wanted |= set(re.findall(r'from "\./([a-z]+\.js)"', reply.text))
 
 
-def test_the_chart_library_is_sent_packed_and_kept(api: Api) -> None:
+def test_the_chart_library_is_sent_compressed_and_cached(api: Api) -> None:
     (path,) = re.findall(r'src="(/charts/[^"]+)"', api.client.get("/").text)
     packed = api.client.get(path, headers={"Accept-Encoding": "gzip, br"})
     assert "immutable" in packed.headers["Cache-Control"]
@@ -54,7 +54,7 @@ def test_the_chart_library_is_sent_packed_and_kept(api: Api) -> None:
 
 
 @pytest.mark.parametrize("job", ["nope", "<script>", "A" * 32, "0" * 31])
-def test_a_page_of_what_is_no_job_is_404(api: Api, job: str) -> None:
+def test_the_page_of_an_invalid_job_id_is_404(api: Api, job: str) -> None:
     reply = api.client.get(f"/jobs/{job}")
     assert is_problem(reply, 404)
 
@@ -72,7 +72,7 @@ BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;
         ("/v1x", "The page /v1x does not exist."),
     ],
 )
-def test_a_person_at_a_wrong_address_gets_a_page_that_leads_back(api: Api, path: str, said: str) -> None:
+def test_a_browser_at_an_unknown_address_gets_a_page_with_a_link_back(api: Api, path: str, said: str) -> None:
     reply = api.client.get(path, headers=BROWSER)
     assert (reply.status_code, reply.mimetype) == (404, "text/html")
     assert said in reply.text
@@ -86,7 +86,7 @@ def test_a_person_at_a_wrong_address_gets_a_page_that_leads_back(api: Api, path:
 
 
 @pytest.mark.parametrize("path", ["/v1", "/v1/nope", "/v1/jobs/nope", "/static/nope.js", "/charts/nope.js"])
-def test_the_api_and_assets_answer_a_browser_as_they_answer_programs(api: Api, path: str) -> None:
+def test_the_api_and_assets_answer_browsers_and_programs_alike(api: Api, path: str) -> None:
     assert is_problem(api.client.get(path, headers=BROWSER), 404)
 
 
@@ -94,7 +94,7 @@ def test_the_api_and_assets_answer_a_browser_as_they_answer_programs(api: Api, p
 def test_every_example_is_accepted(fleet: Fleet, tmp_path: Path, example: dict[str, str]) -> None:
     model = tmp_path / "models" / "smollm2"
     model.mkdir(parents=True)
-    (model / "config.json").write_text("{}")  # nobody loads it: whether there is such a model is all that is asked here
+    (model / "config.json").write_text("{}")  # the model is not loaded: the server checks only that its folder exists
     fleet.settings = fleet.settings.model_copy(update={"models_dir": tmp_path / "models", "storage_shared": True})
     reply = Api(fleet).client.post(example["path"], json=json.loads(example["body"]))
     assert reply.status_code in (200, 202), reply.text

@@ -1,4 +1,4 @@
-"""What one look costs with 10,000 jobs and with 100, counted in what Redis does and sends: no clock, so no noise."""
+"""Cost of a page view with 10,000 jobs and with 100, in Redis commands and bytes, which are free of noise."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ FEW, MANY = 100, 10_000
 @dataclass(frozen=True)
 class Cost:
     commands: int
-    """Commands that Redis ran, those of its scripts too."""
+    """Commands that Redis ran, including the commands inside scripts."""
     sent: int
     """Bytes that Redis sent."""
     answered: int
@@ -28,14 +28,14 @@ class Cost:
 
     def is_at_most_twice(self, other: "Cost") -> bool:
         mine, others = (self.commands, self.sent, self.answered), (other.commands, other.sent, other.answered)
-        return all(one <= 2 * another for one, another in zip(mine, others, strict=True))
+        return all(own <= 2 * base for own, base in zip(mine, others, strict=True))
 
 
 @pytest.fixture
 def crowd(api: Api, fleet: Fleet, state: Redis) -> Callable[[int], None]:
-    """So many jobs, all but the first of them copies of it in Redis."""
+    """Return a function that fills Redis up to a number of jobs with copies of the first job."""
     first = api.done(fleet.hire(), {"x": 1}, {"x": 2, "fail": True})
-    fleet.close()  # nobody else talks to Redis now
+    fleet.close()  # from here on only the test sends commands to Redis
     parts = [str(key) for key in state.scan_iter(f"*{first}*")]
     assert keys.job(first) in parts
     created_at = state.zscore(keys.jobs(), first)
@@ -56,7 +56,7 @@ def crowd(api: Api, fleet: Fleet, state: Redis) -> Callable[[int], None]:
 
 
 def cost(state: Redis, look: Callable[[], bytes]) -> Cost:
-    look()  # connects, and loads scripts
+    look()  # the first call connects and loads scripts
     state.config_resetstat()
     answered = look()
     sent = int(state.info("stats")["total_net_output_bytes"])
@@ -73,7 +73,7 @@ def listing(api: Api, query: str = "") -> Callable[[], bytes]:
 
 
 def overview(api: Api) -> Callable[[], bytes]:
-    """A new one counts the recent jobs, too, which others do every few seconds."""
+    """Build a new snapshot, which also counts recent jobs; a running process counts them only every few seconds."""
 
     def look() -> bytes:
         with api.app.app_context():
@@ -90,11 +90,11 @@ def test_a_page_of_10_000_jobs_costs_no_more_than_two_of_100(
     few = cost(state, listing(api, query))
     crowd(MANY)
     many = cost(state, listing(api, query))
-    assert few.commands > 50, "it reads each job of its page"
+    assert few.commands > 50, "the list reads each job of its page"
     assert many.is_at_most_twice(few), f"{many} over {few}"
 
 
-def test_a_filter_that_no_job_passes_looks_at_so_many_and_no_more(
+def test_a_filter_without_a_match_reads_a_bounded_number_of_jobs(
     api: Api, state: Redis, crowd: Callable[[int], None]
 ) -> None:
     crowd(FEW)
@@ -103,10 +103,10 @@ def test_a_filter_that_no_job_passes_looks_at_so_many_and_no_more(
     many = cost(state, listing(api, "&state=failed"))
     assert few.commands > FEW
     assert many.commands - few.commands <= 1.02 * (MOST_LOOKED_AT - FEW), (
-        "it stops, and leaves the rest to the next page"
+        "the list stops at the bound, and leaves further jobs to the next page"
     )
-    # Some fifty bytes and the place to go on from; the jobs themselves would be hundreds of thousands.
-    assert many.sent < few.sent + 1000, "what it looks at stays in Redis"
+    # About fifty bytes and a cursor; the jobs themselves would be hundreds of thousands of bytes.
+    assert many.sent < few.sent + 1000, "the script filters inside Redis and sends no rejected job"
     assert many.answered < few.answered + 100
 
 

@@ -1,4 +1,4 @@
-"""Server-sent events of one job, read in process: replay, resume, and what is said when events are gone."""
+"""Server-sent events of a job, read in process: replay, resume, and a snapshot if earlier events were trimmed."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ from tests.support.programs import wait_until
 
 
 def parse(text: str) -> list[tuple[str, str, dict[str, Any]]]:
-    """(id, event, data) of each."""
+    """Return (id, event, data) of each event."""
     found = []
     for block in text.split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
@@ -29,14 +29,14 @@ def watch(api: Api, job: str, last: str = "") -> list[tuple[str, str, dict[str, 
     return parse(reply.text)
 
 
-def test_an_ended_job_is_told_from_its_beginning_to_its_end(api: Api, fleet: Fleet) -> None:
+def test_the_stream_of_an_ended_job_replays_its_events(api: Api, fleet: Fleet) -> None:
     job = api.done(fleet.hire(), {"x": 1}, {"x": 2, "fail": True})
     told = watch(api, job)
     assert (told[0][1], told[-1][1]) == ("queued", "done")
     assert told[-1][2] | {"at": 0} == {"ok": 1, "failed": 1, "total": 2, "reason": "", "at": 0}
 
 
-def test_a_running_job_is_told_as_it_goes_on(api: Api, fleet: Fleet) -> None:
+def test_the_stream_of_a_running_job_follows_its_events(api: Api, fleet: Fleet) -> None:
     job, hand = api.submitted({"x": 1}), fleet.hire()
 
     def work() -> None:
@@ -57,13 +57,13 @@ def test_a_client_resumes_after_the_last_event_it_saw(api: Api, fleet: Fleet) ->
     assert watch(api, job, told[0][0]) == told[1:]
 
 
-def test_a_client_that_has_seen_all_is_told_not_to_come_back(api: Api, fleet: Fleet) -> None:
+def test_a_client_that_has_seen_the_last_event_gets_204(api: Api, fleet: Fleet) -> None:
     job = api.done(fleet.hire(), {"x": 1})
     last = watch(api, job)[-1][0]
     assert api.client.get(f"/v1/jobs/{job}/events", headers={"Last-Event-ID": last}).status_code == 204
 
 
-def test_a_client_whose_events_are_gone_gets_a_snapshot(api: Api, fleet: Fleet, state: Redis) -> None:
+def test_a_client_gets_a_snapshot_if_its_next_events_were_trimmed(api: Api, fleet: Fleet, state: Redis) -> None:
     job = api.done(fleet.hire(), {"x": 1})
     first = watch(api, job)[0][0]
     state.xtrim(keys.job_events(job), maxlen=1, approximate=False)
@@ -73,7 +73,7 @@ def test_a_client_whose_events_are_gone_gets_a_snapshot(api: Api, fleet: Fleet, 
     assert watch(api, job, "99999999999999-0")[0][1] == "snapshot"
 
 
-def test_a_retried_job_is_told_past_its_first_end(api: Api, fleet: Fleet) -> None:
+def test_the_stream_of_a_retried_job_continues_after_its_first_end(api: Api, fleet: Fleet) -> None:
     hand = fleet.hire()
     job = api.done(hand, {"x": 1, "fail": True})
     api.client.post(f"/v1/jobs/{job}/retry")
@@ -82,13 +82,13 @@ def test_a_retried_job_is_told_past_its_first_end(api: Api, fleet: Fleet) -> Non
 
 
 @pytest.mark.parametrize("last", ["x", "1-x", "-1", "1-2-3", "9" * 50, "١-٢"])
-def test_an_id_that_is_none_of_ours_is_named(api: Api, last: str) -> None:
+def test_an_invalid_last_event_id_is_refused(api: Api, last: str) -> None:
     job = api.submitted({"x": 1})
     headers = {"Last-Event-ID": last.encode().decode("latin1")}
     assert is_problem(api.client.get(f"/v1/jobs/{job}/events", headers=headers), 422, "Last-Event-ID")
 
 
-def test_more_streams_than_seats_are_refused_and_waiting_submits_are_answered_at_once(api: Api) -> None:
+def test_without_a_free_seat_streams_are_refused_and_submits_do_not_wait(api: Api) -> None:
     long_requests = api.app.extensions["assay"].long_requests
     job = api.submitted({"x": 1})
     taken = 0
@@ -101,14 +101,14 @@ def test_more_streams_than_seats_are_refused_and_waiting_submits_are_answered_at
     assert api.submit({"x": 2}, query="?wait=30").status_code == 202
     long_requests.give_back()
     api.client.head(f"/v1/jobs/{job}/events").close()
-    assert long_requests.take(), "a stream that was never read gives its seat back"
+    assert long_requests.take(), "a stream that was never read releases its seat"
 
 
 def test_events_of_an_unknown_job_are_404(api: Api) -> None:
     assert is_problem(api.client.get(f"/v1/jobs/{'0' * 32}/events"), 404)
 
 
-def test_progress_tells_pace_time_left_and_why_items_failed(api: Api, fleet: Fleet) -> None:
+def test_progress_has_rate_remaining_time_and_failure_reasons(api: Api, fleet: Fleet) -> None:
     items = [{"x": x, "fail": x % 2 == 1} for x in range(20)]
     hand, job = fleet.hire(), api.submitted(*items, spec={"cost_s": 0.1, "batch_items": 1})
 
@@ -123,5 +123,7 @@ def test_progress_tells_pace_time_left_and_why_items_failed(api: Api, fleet: Fle
     figures = [data for data in told if "rate" in data]
     assert figures
     assert all(data["rate"] > 0 and data["eta_s"] >= 0 and data["cached"] == 0 for data in figures)
-    assert all(sum(data["reasons"].values()) == data["failed"] for data in figures), "of one moment"
+    assert all(sum(data["reasons"].values()) == data["failed"] for data in figures), (
+        "the figures of an event are consistent with each other"
+    )
     assert {name for data in figures for name in data["reasons"]} == {"simulated_failure"}

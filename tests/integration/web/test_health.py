@@ -1,4 +1,4 @@
-"""The first views: health, readiness, who is there; and errors as problem documents."""
+"""Health, readiness, lists of workers, devices and queues; and errors as problem documents."""
 
 import pytest
 from flask.testing import FlaskClient
@@ -25,7 +25,7 @@ def test_health_is_the_word_ok(client: FlaskClient) -> None:
     assert (reply.status_code, reply.text, reply.mimetype) == (200, "ok", "text/plain")
 
 
-def test_ready_names_the_pools_that_are_missing(client: FlaskClient, state: Redis) -> None:
+def test_ready_names_pools_without_a_worker(client: FlaskClient, state: Redis) -> None:
     announce(state, "api.node1.0", "api")
     reply = client.get("/ready")
     assert reply.status_code == 503
@@ -39,12 +39,12 @@ def test_ready_when_every_pool_has_a_worker(client: FlaskClient, state: Redis) -
     assert client.get("/ready").json == {"ready": True, "missing": [], "notes": [DEVELOPMENT_NOTE]}
 
 
-def test_overview_and_readiness_say_that_judgements_mean_nothing_while_no_api_is_configured(settings: Settings) -> None:
+def test_overview_and_readiness_warn_that_verdicts_are_simulated_without_an_api(settings: Settings) -> None:
     assert create_app(settings).test_client().get("/v1/overview").json["notes"] == [DEVELOPMENT_NOTE]
     (settings.data_dir / "profiles.toml").write_text("")
     configured = create_app(settings.model_copy(update={"profiles_file": settings.data_dir / "profiles.toml"}))
     assert configured.test_client().get("/v1/overview").json["notes"] == []
-    assert configured.test_client().get("/submit").status_code == 200, "without any profile, too"
+    assert configured.test_client().get("/submit").status_code == 200, "the page also works without a profile"
     assert configured.test_client().get("/ready").json["notes"] == []
 
 
@@ -66,11 +66,11 @@ def test_waiting_messages_are_counted_over_all_priorities(client: FlaskClient, s
 
     with create_celery(settings) as app:
         for priority in ("interactive", "normal", "bulk"):
-            app.publish("assay.probe", "cpu", priority, token="t")  # type: ignore[arg-type]
+            app.publish("assay.probe", "cpu", priority, probe_id="t")  # type: ignore[arg-type]
     assert {row["queue"]: row["waiting"] for row in client.get("/v1/queues").json["queues"]}["cpu"] == 3
 
 
-def test_a_queue_that_is_held_back_says_so_until_it_is_resumed(client: FlaskClient, state: Redis) -> None:
+def test_a_paused_or_draining_queue_shows_its_mode_until_it_is_resumed(client: FlaskClient, state: Redis) -> None:
     announce(state, "gpu.node1.0", "device", queues=("gpu.node1.0",), slot=0)
     for family in ("queues", "devices"):
         for action, mode in (("pause", "paused"), ("drain", "draining"), ("resume", "open")):
@@ -81,7 +81,7 @@ def test_a_queue_that_is_held_back_says_so_until_it_is_resumed(client: FlaskClie
 
 
 @pytest.mark.parametrize("queue", ["gpu.node9.0", "nope", "celery", "%00"])
-def test_a_queue_that_is_not_there_is_404(client: FlaskClient, state: Redis, queue: str) -> None:
+def test_an_unknown_queue_is_404(client: FlaskClient, state: Redis, queue: str) -> None:
     for family, action in (("queues", "pause"), ("devices", "drain"), ("queues", "resume")):
         reply = client.post(f"/v1/{family}/{queue}/{action}")
         assert (reply.status_code, reply.mimetype) == (404, "application/problem+json")
@@ -98,7 +98,7 @@ def test_a_queue_that_is_not_there_is_404(client: FlaskClient, state: Redis, que
         ("0.0.0.0", "[::1]", "http://[::1]:5555/"),
     ],
 )
-def test_the_page_links_flower_where_its_reader_finds_it(
+def test_the_page_links_flower_at_an_address_that_its_reader_can_open(
     settings: Settings, flower_host: str, asked: str, link: str
 ) -> None:
     update = {"flower_host": flower_host, "flower_basic_auth": "a:b"}
@@ -130,7 +130,7 @@ def test_errors_are_problem_documents(client: FlaskClient, method: str, path: st
         ("POST", "/v1/queues/cpu/pause"),
     ],
 )
-def test_without_redis_the_answer_is_503_and_when_to_come_back(method: str, path: str) -> None:
+def test_without_redis_the_answer_is_503_with_a_retry_after(method: str, path: str) -> None:
     body = {"kind": "simulated", "items": [{"x": 1}]} if method == "POST" else None
     reply = create_app(Settings(redis_url=NOWHERE)).test_client().open(path, method=method, json=body)
     assert (reply.status_code, reply.mimetype) == (503, "application/problem+json")
@@ -138,7 +138,7 @@ def test_without_redis_the_answer_is_503_and_when_to_come_back(method: str, path
     assert reply.headers["Retry-After"] == "5"
 
 
-def test_without_redis_health_is_ok_and_ready_says_what_is_missing() -> None:
+def test_without_redis_health_is_ok_and_ready_names_redis() -> None:
     client = create_app(Settings(redis_url=NOWHERE)).test_client()
     assert client.get("/health").text == "ok"
     reply = client.get("/ready")

@@ -63,7 +63,7 @@ def output(api: Api, job: str, query: str = "") -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("number", [40, 330])
-def test_a_row_comes_out_for_each_that_went_in_in_order(api: Api, fleet: Fleet, number: int) -> None:
+def test_the_output_has_a_row_for_each_input_row_in_order(api: Api, fleet: Fleet, number: int) -> None:
     hands = fleet.hire("device", 0), fleet.hire("device", 1), fleet.hire("cpu")
     rows = contexts(number)
     rows[3]["query"] = "this will fail"
@@ -110,9 +110,7 @@ def test_while_the_job_runs_the_output_ends_before_the_first_gap(api: Api, fleet
     assert output(api, job, f"?start={ahead}") == []
 
 
-def test_a_device_that_stands_still_holds_no_more_than_the_row_it_is_at(
-    api: Api, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hanging_device_delays_only_its_current_row(api: Api, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     slow, quick, cpu = fleet.hire("device", 0), fleet.hire("device", 1), fleet.hire("cpu")
     begun, goes_on = threading.Event(), threading.Event()
 
@@ -130,7 +128,9 @@ def test_a_device_that_stands_still_holds_no_more_than_the_row_it_is_at(
     stands.start()
     try:
         assert begun.wait(PATIENCE_S)
-        wait_until(lambda: fleet.finish_step(job, quick, cpu) and fleet.job(job).ok == 329, "all others are answered")
+        wait_until(
+            lambda: fleet.finish_step(job, quick, cpu) and fleet.job(job).ok == 329, "the remaining rows are answered"
+        )
     finally:
         goes_on.set()
         stands.join(PATIENCE_S)
@@ -151,7 +151,7 @@ def test_the_rows_of_a_cancelled_job_have_an_error_each(api: Api) -> None:
 
 
 @pytest.mark.parametrize("number", [40, 330])
-def test_statistics_tell_what_each_worker_did_and_all(api: Api, fleet: Fleet, number: int) -> None:
+def test_statistics_are_per_worker_and_in_total(api: Api, fleet: Fleet, number: int) -> None:
     hands = fleet.hire("device", 0), fleet.hire("device", 1), fleet.hire("cpu")
     rows = contexts(number)
     rows[3]["query"] = "this will fail"
@@ -174,7 +174,7 @@ def test_statistics_tell_what_each_worker_did_and_all(api: Api, fleet: Fleet, nu
     assert [each["contexts"] for each in told["workers"]] == by_rank
 
 
-def test_a_job_of_another_kind_has_neither(api: Api) -> None:
+def test_a_job_of_another_kind_has_neither_output_nor_statistics(api: Api) -> None:
     job = api.submitted({"x": 1})
     for what in ("output", "statistics"):
         reply = api.client.get(f"/v1/jobs/{job}/{what}")
@@ -200,7 +200,7 @@ def test_a_file_of_many_rows_is_read_in_pages(api: Api, fleet: Fleet, monkeypatc
     assert sizes == [100, 100, 100, 30]
 
 
-# Files as they come
+# Files in the forms that users have
 
 
 def post(api: Api, body: bytes) -> Any:
@@ -232,14 +232,16 @@ FINE = json.dumps(contexts(1)[0]).encode()
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_what_is_wrong_with_a_file_is_one_sentence_with_its_line(api: Api, body: bytes, status: int, said: str) -> None:
+def test_the_error_of_an_invalid_file_is_a_sentence_with_the_line_number(
+    api: Api, body: bytes, status: int, said: str
+) -> None:
     reply = post(api, body)
     assert is_problem(reply, status)
     assert said in reply.json["detail"]
     assert api.client.get("/v1/jobs").json["jobs"] == []
 
 
-def test_what_is_only_odd_about_a_file_does_not_matter(api: Api, fleet: Fleet) -> None:
+def test_unusual_but_valid_files_are_accepted(api: Api, fleet: Fleet) -> None:
     rows = contexts(4)
     twin = rows[1] | {"query": "another question", "dedup_key": None}
     asked = [rows[0], rows[1], twin, rows[1], rows[2] | {"id": None}, rows[3] | {"id": 7, "more": {"a": [1, "\u2028"]}}]

@@ -1,4 +1,4 @@
-"""Items that the server reads itself: below the places it may read, with all the checks of an upload."""
+"""Items that the server reads from a URL: below permitted locations only, with every check of an upload."""
 
 import gzip
 import json
@@ -54,7 +54,7 @@ def test_a_file_of_a_url_becomes_the_items_of_a_job(api: Api, fleet: Fleet, fold
         assert [row["id"] for row in rows] == [item["id"] for item in ITEMS]
 
 
-def test_a_file_of_a_bucket_is_read_the_same(api: Api) -> None:
+def test_a_file_of_a_bucket_is_read_like_a_local_file(api: Api) -> None:
     with fsspec.open("memory://bucket/inputs/items.jsonl", "wb") as file:
         file.write(LINES)
     assert submit(api, "memory://bucket/inputs/items.jsonl").json["total"] == 300
@@ -86,7 +86,7 @@ def test_a_file_of_a_bucket_is_read_the_same(api: Api) -> None:
         "",
     ],
 )
-def test_nothing_else_can_be_read(api: Api, folder: Path, url: str) -> None:
+def test_urls_outside_the_permitted_locations_are_refused(api: Api, folder: Path, url: str) -> None:
     secret = folder.parent / "secret.jsonl"
     secret.write_bytes(LINES)
     (folder / "items.jsonl").write_bytes(LINES)
@@ -100,7 +100,7 @@ def test_nothing_else_can_be_read(api: Api, folder: Path, url: str) -> None:
     assert api.client.get("/v1/jobs").json["jobs"] == []
 
 
-def test_a_link_within_the_place_is_followed(api: Api, folder: Path) -> None:
+def test_a_link_inside_a_permitted_location_is_followed(api: Api, folder: Path) -> None:
     (folder / "items.jsonl").write_bytes(LINES)
     (folder / "night" / "today.jsonl").symlink_to(folder / "items.jsonl")
     assert submit(api, f"{folder.as_uri()}/night/today.jsonl").status_code == 202
@@ -116,7 +116,9 @@ def test_a_link_within_the_place_is_followed(api: Api, folder: Path) -> None:
         (b'{"x": 1}\n' * 20_000, 413, "larger than 0.1 MB"),
     ],
 )
-def test_its_lines_pass_the_checks_of_an_upload(api: Api, folder: Path, content: bytes, status: int, said: str) -> None:
+def test_lines_of_a_url_pass_the_checks_of_an_upload(
+    api: Api, folder: Path, content: bytes, status: int, said: str
+) -> None:
     (folder / "items.jsonl").write_bytes(content)
     reply = submit(api, f"{folder.as_uri()}/items.jsonl")
     assert is_problem(reply, status)
@@ -124,12 +126,12 @@ def test_its_lines_pass_the_checks_of_an_upload(api: Api, folder: Path, content:
 
 
 @pytest.mark.parametrize("name", ["items.jsonl.gz", "items.jsonl.zst"])
-def test_a_packed_file_that_is_none_is_told(api: Api, folder: Path, name: str) -> None:
+def test_an_invalid_compressed_file_is_reported(api: Api, folder: Path, name: str) -> None:
     (folder / name).write_bytes(LINES)
     assert is_problem(submit(api, f"{folder.as_uri()}/{name}"), 422, "items_url")
 
 
-def test_items_and_a_url_are_one_too_many(api: Api) -> None:
+def test_items_and_a_url_in_the_same_request_are_refused(api: Api) -> None:
     assert is_problem(submit(api, "file:///x", items=[{"x": 1}]), 422, "items_url")
     assert is_problem(submit(api, "file:///x", deadline=3), 422, "deadline")
     assert api.submit({"x": '"items_url"'}).status_code == 202, "a text may have that word"

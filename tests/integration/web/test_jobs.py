@@ -1,4 +1,4 @@
-"""Jobs over HTTP: submit, look, list, cancel, retry, pause."""
+"""Jobs over HTTP: submit, read, list, cancel, retry and pause."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from tests.support.fleet import Fleet
 from tests.support.programs import wait_until
 
 
-def test_a_submit_is_answered_with_the_job_and_where_to_look(api: Api) -> None:
+def test_the_answer_to_a_submit_has_the_job_and_its_url(api: Api) -> None:
     reply = api.submit({"x": 1}, {"x": 2}, metadata={"run": "a"})
     assert reply.status_code == 202
     job = reply.json
@@ -22,7 +22,7 @@ def test_a_submit_is_answered_with_the_job_and_where_to_look(api: Api) -> None:
     assert "results" not in job
 
 
-def test_what_is_ready_in_time_comes_with_the_answer(api: Api, fleet: Fleet) -> None:
+def test_results_that_are_ready_in_time_are_in_the_answer(api: Api, fleet: Fleet) -> None:
     hand = fleet.hire()
 
     def work_when_submitted() -> None:
@@ -41,13 +41,13 @@ def test_what_is_ready_in_time_comes_with_the_answer(api: Api, fleet: Fleet) -> 
     assert reply.json["reasons"] == {"simulated_failure": 1}
 
 
-def test_what_is_not_ready_in_time_is_answered_without_results(api: Api) -> None:
+def test_a_job_that_is_not_ready_in_time_is_answered_without_results(api: Api) -> None:
     reply = api.submit({"x": 1}, query="?wait=0.2")
     assert reply.status_code == 202
     assert "results" not in reply.json
 
 
-def test_as_many_may_wait_as_there_are_seats(api: Api, fleet: Fleet) -> None:
+def test_the_number_of_waiting_submits_is_limited_by_seats(api: Api, fleet: Fleet) -> None:
     long_requests = api.app.extensions["assay"].long_requests.total
     every_one = threading.Barrier(long_requests + 1)
 
@@ -66,7 +66,7 @@ def test_as_many_may_wait_as_there_are_seats(api: Api, fleet: Fleet) -> None:
     assert [status for status, _ in answers] == [200] * long_requests
 
 
-def test_a_cached_job_is_done_in_the_answer_to_its_submit(api: Api, fleet: Fleet) -> None:
+def test_a_fully_cached_job_is_done_in_the_answer_to_its_submit(api: Api, fleet: Fleet) -> None:
     api.done(fleet.hire(), {"x": 1}, spec={"cacheable": True})
     reply = api.submit({"x": 1}, spec={"cacheable": True})
     assert (reply.status_code, reply.json["state"], reply.json["cached"]) == (200, "done", 1)
@@ -120,7 +120,7 @@ def test_a_filter_looks_at_a_bounded_number_of_jobs(api: Api, monkeypatch: pytes
     assert api.client.get(f"/v1/jobs?state=done&cursor={first['next']}").json["next"] is None
 
 
-def test_a_cancelled_job_says_so_and_stays_cancelled(api: Api, fleet: Fleet) -> None:
+def test_a_cancelled_job_stays_cancelled(api: Api, fleet: Fleet) -> None:
     job = api.submitted({"x": 1})
     for _ in range(2):
         reply = api.client.delete(f"/v1/jobs/{job}")
@@ -148,7 +148,7 @@ def test_a_paused_job_waits_until_it_is_resumed(api: Api, fleet: Fleet) -> None:
     assert is_problem(api.client.post(f"/v1/jobs/{job}/pause"), 409)
 
 
-def test_who_did_how_much_is_told(api: Api, fleet: Fleet) -> None:
+def test_a_job_lists_its_items_per_worker(api: Api, fleet: Fleet) -> None:
     job = api.done(fleet.hire(), {"x": 1}, {"x": 2})
     view = api.client.get(f"/v1/jobs/{job}").json
     assert view["workers"]["gpu.node1.0"]["items"] == 2
@@ -163,12 +163,12 @@ def test_an_unknown_job_is_404_whatever_it_is_called(api: Api, job: str) -> None
 
 
 @pytest.mark.parametrize("part", ["blocks", "events", "outcomes", "passed:run"])
-def test_what_a_job_is_stored_in_is_no_job(api: Api, part: str) -> None:
+def test_keys_that_belong_to_a_job_are_not_job_ids(api: Api, part: str) -> None:
     job = api.submitted({"x": 1})
     assert is_problem(api.client.get(f"/v1/jobs/{job}:{part}"), 404)
 
 
-def test_a_full_backlog_refuses_jobs_for_a_while(fleet: Fleet) -> None:
+def test_a_full_backlog_refuses_jobs_until_it_has_room(fleet: Fleet) -> None:
     fleet.settings = fleet.settings.model_copy(update={"backlog_items": 3})
     api = Api(fleet)
     api.submitted(*({"x": number} for number in range(4)))

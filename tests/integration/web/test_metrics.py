@@ -1,4 +1,4 @@
-"""`/metrics`: what is told of jobs, queues, workers, APIs, rollouts and requests, and by whom."""
+"""`/metrics`: figures of jobs, queues, workers, APIs, rollouts and requests, summed over every process."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ def scraped(api: Api) -> Told:
     return Told(reply.text)
 
 
-def test_jobs_and_items_are_counted_and_stay_counted_when_their_job_is_gone(fleet: Fleet, api: Api) -> None:
+def test_counts_of_jobs_and_items_survive_the_removal_of_their_job(fleet: Fleet, api: Api) -> None:
     hand = fleet.hire()
     spec = {"cacheable": True}
     done = fleet.submit({"x": 1}, {"x": 2, "fail": True}, spec=spec)
@@ -49,7 +49,9 @@ def test_jobs_and_items_are_counted_and_stay_counted_when_their_job_is_gone(flee
         assert told.get("assay_jobs_ended_total", kind="simulated", state="done") == 2
         assert told.get("assay_jobs_ended_total", kind="simulated", state="cancelled") == 1
         assert told.get("assay_job_seconds_count", kind="simulated") == 3
-        assert told.get("assay_items_total", kind="simulated", status="ok") == 2, "one computed, one from the cache"
+        assert told.get("assay_items_total", kind="simulated", status="ok") == 2, (
+            "an item was computed, and a second came from the cache"
+        )
         assert told.get("assay_items_total", kind="simulated", status="failed") == 1
         assert told.get("assay_items_total", kind="simulated", status="unfinished") == 2
         assert told.get("assay_items_cached_total", kind="simulated") == 1
@@ -64,7 +66,7 @@ def test_jobs_and_items_are_counted_and_stay_counted_when_their_job_is_gone(flee
     check(scraped(api))
 
 
-def test_an_item_that_is_tried_again_is_a_retry_and_counts_once(fleet: Fleet, api: Api) -> None:
+def test_a_retried_item_counts_as_a_retry_and_once_as_an_item(fleet: Fleet, api: Api) -> None:
     hand = fleet.hire()
     job = fleet.submit({"x": 1, "fail_times": 1})
     fleet.work(hand)
@@ -73,16 +75,16 @@ def test_an_item_that_is_tried_again_is_a_retry_and_counts_once(fleet: Fleet, ap
     assert told.get("assay_items_total", kind="simulated", status="ok") is None
 
     def is_over() -> bool:
-        fleet.tick()  # which puts it back when its pause is over
+        fleet.tick()  # the tick returns the item to the queue after its pause
         return not fleet.finish_step(job, hand)
 
-    wait_until(is_over, "it is tried again")
+    wait_until(is_over, "the item is retried")
     told = scraped(api)
     assert told.get("assay_item_retries_total", kind="simulated") == 1
     assert told.get("assay_items_total", kind="simulated", status="ok") == 1
 
 
-def test_queues_tell_what_waits_what_runs_and_who_reads(fleet: Fleet, api: Api) -> None:
+def test_queues_have_waiting_and_running_items_and_readers(fleet: Fleet, api: Api) -> None:
     fleet.submit({"x": 1}, {"x": 2}, priority="bulk")
     told = scraped(api)
     assert told.get("assay_pool_waiting_items", pool="device", priority="bulk") == 2
@@ -110,18 +112,18 @@ def test_queues_tell_what_waits_what_runs_and_who_reads(fleet: Fleet, api: Api) 
     assert scraped(api).get("assay_queue_held", queue="gpu.node1.0") == 1
 
 
-def test_what_a_dead_process_held_is_counted(fleet: Fleet, api: Api) -> None:
+def test_recovered_chunks_of_a_dead_process_are_counted(fleet: Fleet, api: Api) -> None:
     hand = fleet.hire()
     fleet.submit({"x": 1})
     assert hand.take()
     fleet.recovery.bury(hand.runner.incarnation)
-    fleet.core.ledger.reclaim(hand.runner.incarnation, proven=True)  # said twice, as after a lost answer
+    fleet.core.ledger.reclaim(hand.runner.incarnation, proven=True)  # called twice, as after a lost reply
     told = scraped(api)
     assert told.get("assay_processes_lost_total", proof="seen") == 1
     assert told.get("assay_chunks_recovered_total") == 1
 
 
-def test_workers_tell_what_they_take_and_how_their_gpus_are(fleet: Fleet, api: Api) -> None:
+def test_workers_have_figures_of_cpu_memory_and_gpus(fleet: Fleet, api: Api) -> None:
     hand = fleet.hire()
     gpus = (Gpu("0", "GPU-a", 0.75, 1024, 2048), Gpu("1", "MIG-b", None, 512, 2048))
     fleet.core.registry.announce(replace(hand.worker, memory_mb=3, cpu_s=4.5, busy_s=2.5, active=1, gpus=gpus))
@@ -132,7 +134,9 @@ def test_workers_tell_what_they_take_and_how_their_gpus_are(fleet: Fleet, api: A
     assert told.get("assay_worker_cpu_seconds_total", **own) == 4.5
     assert told.get("assay_worker_memory_bytes", **own) == 3 << 20
     assert told.get("assay_gpu_utilisation", worker="gpu.node1.0", gpu="GPU-a") == 0.75
-    assert told.get("assay_gpu_utilisation", worker="gpu.node1.0", gpu="MIG-b") is None, "the driver does not say"
+    assert told.get("assay_gpu_utilisation", worker="gpu.node1.0", gpu="MIG-b") is None, (
+        "the driver reports no utilisation"
+    )
     assert told.get("assay_gpu_memory_used_bytes", worker="gpu.node1.0", gpu="MIG-b") == 512 << 20
 
 
@@ -218,7 +222,7 @@ def test_requests_that_could_not_be_counted_are_counted_later(api: Api) -> None:
     assert scraped(api).get("assay_http_requests_total", route="/v1/workers", method="GET", status="2xx") == 1
 
 
-def test_of_a_redis_that_answers_in_part_nothing_is_told() -> None:
+def test_figures_of_a_redis_that_fails_midway_are_left_out() -> None:
     def fails(_: Scrape) -> None:
         raise RedisConnectionError("gone")
 
@@ -231,14 +235,14 @@ def test_of_a_redis_that_answers_in_part_nothing_is_told() -> None:
     assert 'assay_redis_up{role="cache"} 1.0' in told
 
 
-def test_without_redis_a_scrape_says_so_and_still_answers() -> None:
+def test_without_redis_a_scrape_is_answered_and_reports_it() -> None:
     told = Told(create_app(Settings(redis_url=NOWHERE)).test_client().get("/metrics").text)
     assert told.get("assay_redis_up", role="state") == told.get("assay_redis_up", role="cache") == 0
     assert told.get("assay_jobs_active") is None
     assert "assay_build_info" in told.types
 
 
-def test_metrics_ask_for_a_token_where_tokens_are_set(
+def test_metrics_need_a_token_if_tokens_are_set(
     fleet: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASSAY_TOKENS_FILE", str(tmp_path / "tokens.jsonl"))
@@ -250,14 +254,14 @@ def test_metrics_ask_for_a_token_where_tokens_are_set(
     assert client.get("/metrics", headers={"Authorization": f"Bearer {secret}"}).status_code == 200
 
 
-def test_every_metric_is_told_by_the_code_and_stands_in_the_docs() -> None:
+def test_every_metric_is_exported_by_the_code_and_documented() -> None:
     code = "\n".join(path.read_text() for path in (ROOT / "web/metrics").glob("*.py") if path.name != "catalogue.py")
     assert not [metric.name for metric in METRICS if f'"{metric.name}"' not in code]
     page = (ROOT / "docs/metrics.md").read_text()
     assert page == rewritten(page), "run `make docs`"
 
 
-def test_what_is_told_has_the_types_and_labels_of_the_catalogue(fleet: Fleet, api: Api) -> None:
+def test_exported_metrics_have_the_types_and_labels_of_the_catalogue(fleet: Fleet, api: Api) -> None:
     hand = fleet.hire()
     fleet.submit({"x": 1}, {"x": 2, "fail": True})
     fleet.work(hand)
@@ -270,7 +274,7 @@ def test_what_is_told_has_the_types_and_labels_of_the_catalogue(fleet: Fleet, ap
 
 
 @pytest.mark.parametrize("name", BUCKETS)
-def test_a_bucket_holds_what_is_at_most_its_bound(name: str) -> None:
+def test_a_bucket_contains_values_up_to_its_bound(name: str) -> None:
     for bound in BUCKETS[name]:
         assert float(bucket(name, bound)) == bound
     assert bucket(name, BUCKETS[name][-1] * 2) == "+Inf"

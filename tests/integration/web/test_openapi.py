@@ -1,4 +1,4 @@
-"""The OpenAPI document: it describes what is there, and what is there keeps to it."""
+"""OpenAPI document: describes every route, and every answer conforms to it."""
 
 import re
 from pathlib import Path
@@ -18,9 +18,9 @@ CONFIG = {
     "seed": 1,
     # The generation of data may take long on a busy machine.
     "suppress-health-check": ["too_slow"],
-    # It would guess which answers lead to which requests, from names alike by chance, and take as long as all else.
+    # It would guess links between answers and requests from similar names, and double the duration of the test.
     "phases": {"stateful": {"enabled": False}},
-    # Whether a kind, a spec or an item is known, no schema says: data that is right for it may be refused.
+    # No schema lists the known kinds, specs and items, so the server may refuse data that conforms to the schema.
     "checks": {"positive_data_acceptance": {"enabled": False}},
 }
 
@@ -31,7 +31,7 @@ def document(api: Api) -> dict[str, Any]:
     return written
 
 
-def test_every_route_is_described_and_nothing_else(api: Api, document: dict[str, Any]) -> None:
+def test_exactly_the_existing_routes_are_described(api: Api, document: dict[str, Any]) -> None:
     routes = {
         (re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule), method.lower())
         for rule in api.app.url_map.iter_rules()
@@ -57,9 +57,9 @@ def test_the_document_is_openapi_3_1_with_bearer_tokens_and_problems(document: d
 
 
 @pytest.mark.parametrize("examples", [5, pytest.param(25, marks=(pytest.mark.slow, pytest.mark.timeout(600)))])
-def test_whatever_comes_the_answer_keeps_to_the_document(fleet: Fleet, tmp_path: Path, examples: int) -> None:
-    """schemathesis: right and wrong data for every operation, the same at every run."""
-    # Nothing works here: whoever waits, waits in vain. All pools are there, so that /ready has no reason for its 503.
+def test_the_answer_to_any_request_conforms_to_the_document(fleet: Fleet, tmp_path: Path, examples: int) -> None:
+    """schemathesis generates valid and invalid data for every operation, the same data in every run."""
+    # No worker runs, so a wait would only take time. Every pool is registered, so that /ready does not answer 503.
     (tmp_path / "rewards.toml").write_text('[rewards.a.spec]\nscorers = [{name = "numeric_match"}]\n')
     update = {
         "max_wait_s": 0.01,

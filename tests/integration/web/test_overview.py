@@ -1,4 +1,4 @@
-"""Everything at a glance, on a real Redis, and the stream of it."""
+"""Overview of the system, on a real Redis: the snapshot of jobs, queues, workers and rates, and its event stream."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from web.overview import views as module
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every look is a new one."""
+    """Build a new snapshot for every request."""
     monkeypatch.setattr(module, "FRESH_S", 0.0)
 
 
@@ -33,14 +33,14 @@ def glance(api: Api) -> dict[str, Any]:
     return told
 
 
-def test_an_empty_system_says_what_is_missing(api: Api) -> None:
+def test_the_overview_of_an_empty_system_lists_missing_pools(api: Api) -> None:
     told = glance(api)
     assert told["missing"] == ["no device worker is ready", "no api worker is ready", "no cpu worker is ready"]
     assert (told["ready"], told["jobs"], told["devices"], told["rate"]) == (False, [], [], 0)
 
 
 @pytest.mark.usefixtures("at_once")
-def test_what_waits_what_runs_and_what_was_done_is_there(api: Api, fleet: Fleet) -> None:
+def test_the_overview_has_waiting_running_and_finished_items(api: Api, fleet: Fleet) -> None:
     hand = fleet.hire()
     fleet.hire("cpu"), fleet.hire("api")
     job = api.submitted(*({"x": number} for number in range(900)), spec={"cost_s": 0.0001, "batch_items": 100})
@@ -60,21 +60,21 @@ def test_what_waits_what_runs_and_what_was_done_is_there(api: Api, fleet: Fleet)
     assert after["devices"][0]["rate"] == after["rate"]
 
 
-def test_active_jobs_are_shown_however_many_came_after_them(api: Api, fleet: Fleet) -> None:
+def test_active_jobs_are_shown_before_any_number_of_later_ended_jobs(api: Api, fleet: Fleet) -> None:
     hand = fleet.hire()
     old = api.submitted({"x": 1}, priority="bulk")
     for number in range(20):
         cancelled = api.submitted({"x": number})
         api.client.delete(f"/v1/jobs/{cancelled}")
     told = glance(api)
-    assert told["jobs"][0]["id"] == old, "it waits, and comes first"
+    assert told["jobs"][0]["id"] == old, "the waiting job comes first"
     assert len(told["jobs"]) == 13
     assert told["recent"]["states"] == {"queued": 1, "cancelled": 20}
     assert hand
 
 
 @pytest.mark.usefixtures("at_once")
-def test_what_a_benchmark_submits_is_left_to_the_list_of_all_jobs(api: Api, fleet: Fleet) -> None:
+def test_jobs_of_a_benchmark_run_are_only_in_the_list_of_every_job(api: Api, fleet: Fleet) -> None:
     hand = fleet.hire()
     mine = api.done(hand, {"x": 1}, metadata={"benchmark": "mmlu"})
     fleet.hire("cpu")
@@ -82,31 +82,33 @@ def test_what_a_benchmark_submits_is_left_to_the_list_of_all_jobs(api: Api, flee
     glance(api)
     parts = [api.submitted({"x": number}, metadata={"benchmark": run.id}) for number in range(20)]
     waiting = glance(api)
-    assert [job["id"] for job in waiting["jobs"]] == [run.job, mine], "the run, and what others call a benchmark"
+    assert [job["id"] for job in waiting["jobs"]] == [run.job, mine], (
+        "the run's own job, and a user's job with the metadata field benchmark"
+    )
     assert waiting["jobs"][0]["metadata"]["name"] == "rule_scoring"
     fleet.work(hand)
     told = glance(api)
     assert [job["id"] for job in told["jobs"]] == [run.job, mine]
-    assert told["rate"] > 0, "they are work all the same"
+    assert told["rate"] > 0, "jobs of a benchmark count in the rate"
     listed = {job["id"] for job in api.client.get("/v1/jobs?limit=50").json["jobs"]}
     assert listed == {run.job, mine, *parts}
 
 
-def test_the_cache_and_what_failed_are_counted_over_recent_jobs(api: Api, fleet: Fleet) -> None:
+def test_cache_hits_and_failures_are_counted_over_recent_jobs(api: Api, fleet: Fleet) -> None:
     hand = fleet.hire()
     for _ in range(2):
         api.done(hand, {"x": 1}, {"x": 2}, {"x": 3, "fail": True}, spec={"cacheable": True})
     recent = glance(api)["recent"]
     assert (recent["jobs"], recent["items"], recent["failed"], recent["hits"]) == (2, 6, 2, 2)
     assert recent["reasons"] == {"simulated_failure": 2}
-    assert recent["calls_saved"] == 0, "none of them asks an API"
+    assert recent["calls_saved"] == 0, "no recent job calls an API"
 
 
-def test_the_clients_of_one_process_share_a_snapshot(api: Api, state: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clients_of_a_process_share_a_snapshot(api: Api, state: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FRESH_S", 3600.0)
     first = glance(api)
     state.sadd(keys.workers(), "somebody")
-    assert glance(api) == first, "it is not old enough to be made anew"
+    assert glance(api) == first, "the snapshot is not old enough to be built again"
 
 
 def events(api: Api) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -123,9 +125,7 @@ def events(api: Api) -> Iterator[tuple[str, dict[str, Any]]]:
     stream.close()
 
 
-def test_a_stream_tells_a_snapshot_after_the_other_and_ends_in_time(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_sends_snapshots_until_its_time_limit(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FRESH_S", 0.1)
     fleet.settings = fleet.settings.model_copy(update={"max_wait_s": 5.0})
     api = Api(fleet)
@@ -133,12 +133,12 @@ def test_a_stream_tells_a_snapshot_after_the_other_and_ends_in_time(
     assert [name for name, _ in told] == ["snapshot"] * len(told)
     assert len({snapshot["at"] for _, snapshot in told}) == len(told) >= 2
     long_requests = api.app.extensions["assay"].long_requests
-    assert all(long_requests.take() for _ in range(long_requests.total)), "it gave its seat back"
+    assert all(long_requests.take() for _ in range(long_requests.total)), "the stream released its seat"
     assert is_problem(api.client.get("/v1/overview/events"), 503)
-    assert api.client.get("/v1/overview").status_code == 200, "which takes no seat"
+    assert api.client.get("/v1/overview").status_code == 200, "a single snapshot needs no seat"
 
 
-def test_without_redis_the_stream_tells_of_the_trouble_and_the_page_is_there() -> None:
+def test_without_redis_the_stream_sends_the_error_and_pages_are_served() -> None:
     client = create_app(Settings(redis_url=NOWHERE, max_wait_s=0)).test_client()
     assert is_problem(client.get("/v1/overview"), 503)
     text = client.get("/v1/overview/events").text

@@ -1,4 +1,4 @@
-"""The API profiles over HTTP: what they show, what they hide, and limits that change at once."""
+"""API profiles over HTTP: limits and usage are shown, secrets are hidden, and limits can be changed at runtime."""
 
 import asyncio
 import re
@@ -96,15 +96,15 @@ def test_limits_are_changed_and_reset(with_profiles: Api) -> None:
     assert reset["limits"] == {"rpm": 600, "tpm": None, "concurrency": 5}
 
 
-def test_a_change_holds_for_calls_that_already_wait(
+def test_a_changed_limit_applies_to_waiting_calls(
     with_profiles: Api, profiles_file: Path, redis_url: str, chat_api: ChatApi
 ) -> None:
-    """Five may go at once, then one a minute: unless somebody raises the limit."""
+    """Five calls are admitted at once, then one per minute, unless the limit is raised."""
     with_profiles.client.patch("/v1/profiles/main", json={"rpm": 5})
     waiting = threading.Thread(target=ask, args=(read_profiles(profiles_file), redis_url, *[call()] * 20))
     waiting.start()
     wait_until(lambda: chat_api.answered == 5, "five are answered")
-    # A process tells how many wait when it asks for turns, which it does at least twice a second.
+    # A process reports its waiting calls when it asks the limiter for permits, at least twice a second.
     wait_until(lambda: with_profiles.client.get("/v1/profiles/main").json["waiting"] == 15, "the others wait")
     with_profiles.client.patch("/v1/profiles/main", json={"rpm": 60_000})
     waiting.join(PATIENCE_S)
@@ -112,7 +112,7 @@ def test_a_change_holds_for_calls_that_already_wait(
     assert chat_api.answered == 20
 
 
-def test_what_cannot_be_changed_is_a_problem(with_profiles: Api) -> None:
+def test_an_invalid_change_of_limits_is_a_problem(with_profiles: Api) -> None:
     client = with_profiles.client
     assert is_problem(client.patch("/v1/profiles/other", json={"rpm": 1}), 404)
     assert is_problem(client.get("/v1/profiles/other"), 404)
@@ -145,18 +145,18 @@ def test_an_open_circuit_shows_its_reason(with_profiles: Api, state: Redis) -> N
     assert 50 < shown["wait_s"] <= 60
 
 
-def test_without_a_file_there_is_the_development_api(api: Api) -> None:
+def test_without_a_file_the_development_api_is_the_only_profile(api: Api) -> None:
     assert [each["name"] for each in api.client.get("/v1/profiles").json["profiles"]] == ["development"]
 
 
-def test_a_wrong_file_stops_the_web_process(fleet: Fleet, profiles_file: Path) -> None:
+def test_the_web_process_does_not_start_with_an_invalid_file(fleet: Fleet, profiles_file: Path) -> None:
     profiles_file.write_text(profiles_file.read_text().replace('"spare"', '"nobody"', 1))
     fleet.settings = fleet.settings.model_copy(update={"profiles_file": profiles_file})
     with pytest.raises(SettingsError, match="profile main: its fallback nobody is not a profile"):
         Api(fleet)
 
 
-def test_a_job_may_name_a_url_whose_host_is_permitted_and_no_other(fleet: Fleet, chat_api: ChatApi) -> None:
+def test_a_job_may_name_a_url_only_if_its_host_is_permitted(fleet: Fleet, chat_api: ChatApi) -> None:
     chat_api.reply = {"choices": [{"index": 0, "message": {"content": "Score: 7"}, "finish_reason": "stop"}]}
     items = [{"response": "It is 5."}]
     spec = {"profile": f"{chat_api.url}/chat/completions", "model": "mine", "use_schema": "never"}

@@ -1,4 +1,4 @@
-"""What trainers call by themselves: /get_reward, /rm and /verify, on the real application with workers by hand."""
+"""Endpoints for trainers, /get_reward, /rm and /verify, on the real application with workers that the test runs."""
 
 import json
 import threading
@@ -44,7 +44,7 @@ def with_rewards(fleet: Fleet, tmp_path: Path, text: str, **settings: Any) -> Ap
 
 @contextmanager
 def working(fleet: Fleet, *pools: WorkerPool) -> Iterator[None]:
-    """Workers that go on working, as their processes would; one for CPU work unless told."""
+    """Run workers continuously in threads, as their processes would; by default a single CPU worker."""
     over = threading.Event()
 
     def work(hand: Hand) -> None:
@@ -63,7 +63,7 @@ def working(fleet: Fleet, *pools: WorkerPool) -> Iterator[None]:
 
 
 def post(api: Api, path: str, body: Any) -> TestResponse:
-    """With a client of its own, so that many may ask at once."""
+    """Send a request through a new test client, so that many threads may send at once."""
     return api.app.test_client().post(path, json=body)
 
 
@@ -72,7 +72,7 @@ def jobs(api: Api) -> list[dict[str, Any]]:
     return listed
 
 
-# --- which reward -----------------------------------------------------------------------------------------------------
+# --- choice of the reward ---------------------------------------------------------------------------------------------
 
 
 def test_the_rewards_are_listed_with_the_default(rewarding: Api) -> None:
@@ -85,20 +85,20 @@ def test_the_rewards_are_listed_with_the_default(rewarding: Api) -> None:
 
 
 @pytest.mark.parametrize("path", ["/get_reward", "/rm", "/verify"])
-def test_an_unknown_reward_is_refused_with_the_list_of_those_there_are(rewarding: Api, path: str) -> None:
+def test_an_unknown_reward_is_refused_with_a_list_of_known_rewards(rewarding: Api, path: str) -> None:
     reply = post(rewarding, f"{path}?reward=nubmer", {})
     assert is_problem(reply, 422, "reward")
     assert "(number, strict)" in reply.json["detail"]
     assert "[rewards.NAME]" in reply.json["detail"]
 
 
-def test_where_none_is_the_default_one_must_be_named(fleet: Fleet, tmp_path: Path) -> None:
+def test_without_a_default_the_request_must_name_a_reward(fleet: Fleet, tmp_path: Path) -> None:
     api = with_rewards(fleet, tmp_path, REWARDS.replace("default", "# default"))
     assert is_problem(post(api, "/get_reward", {"query": ["5"]}), 422, "reward")
     assert post(api, "/get_reward?reward=number", {"query": []}).status_code == 200
 
 
-def test_without_a_file_nothing_is_rewarded_and_the_way_is_told(api: Api) -> None:
+def test_the_error_without_a_rewards_file_names_the_setting(api: Api) -> None:
     assert api.client.get("/v1/rewards").json == {"rewards": []}
     for path in ("/get_reward", "/rm", "/verify", "/rm?reward=number"):
         reply = post(api, path, {"query": ["5"]})
@@ -106,7 +106,7 @@ def test_without_a_file_nothing_is_rewarded_and_the_way_is_told(api: Api) -> Non
         assert "ASSAY_REWARDS_FILE" in reply.json["detail"]
 
 
-def test_a_spec_comes_with_the_name_only(rewarding: Api) -> None:
+def test_a_spec_in_the_query_is_refused(rewarding: Api) -> None:
     assert is_problem(post(rewarding, "/get_reward?spec={}", {"query": ["5"]}), 422, "spec")
 
 
@@ -132,7 +132,7 @@ def test_openrlhf_gets_a_number_for_every_query_in_order(rewarding: Api, fleet: 
     assert [row["group_id"] for row in fleet.rows(job["id"])] == ["0", "1", "0", "3"]
 
 
-def test_every_answer_logs_the_same_names_whatever_failed(rewarding: Api, fleet: Fleet) -> None:
+def test_every_answer_has_the_same_log_names_regardless_of_failures(rewarding: Api, fleet: Fleet) -> None:
     right = "<think>2+3</think><answer>5</answer>"
     names = {"format", "right", "exact_match", "valid"}
     with working(fleet):
@@ -172,7 +172,7 @@ group_statistics = true
 
 
 def judged(fleet: Fleet, tmp_path: Path, judge: ChatApi, rewards: str, **settings: Any) -> Api:
-    """The application with a judge that says 6, and with a tokenizer."""
+    """Make the application with a judge that always gives 6, and with a tokenizer."""
     verdict = {"index": 0, "message": {"role": "assistant", "content": "Score: 6"}, "finish_reason": "stop"}
     judge.reply = {"choices": [verdict]}
     profiles = tmp_path / "profiles.toml"
@@ -182,7 +182,7 @@ def judged(fleet: Fleet, tmp_path: Path, judge: ChatApi, rewards: str, **setting
     return with_rewards(fleet, tmp_path, rewards, **settings)
 
 
-def test_a_judge_penalties_and_groups_are_rewarded_with_the_same_names(fleet: Fleet, tmp_path: Path) -> None:
+def test_rewards_with_judge_penalties_and_groups_have_the_same_log_names(fleet: Fleet, tmp_path: Path) -> None:
     with ChatApi() as judge:
         judge.fault = lambda body: Fault(status=400) if "so so 7" in json.dumps(body["messages"]) else None
         api = judged(fleet, tmp_path, judge, WHOLE)
@@ -190,14 +190,16 @@ def test_a_judge_penalties_and_groups_are_rewarded_with_the_same_names(fleet: Fl
         body = {"query": responses, "prompts": ["5?", "5?", "5?", "7?", "8?"], "labels": [5, 5, 5, 7, 8]}
         with working(fleet, "cpu", "api"):
             answer = post(api, "/get_reward", body).json
-            # Alone, as OpenRLHF sends it: a group of one, and whatever has failed, the names are the same.
+            # OpenRLHF sends each sample alone, as a group of one: the log names are the same, regardless of failures.
             for number in range(5):
                 alone = {name: values[number : number + 1] for name, values in body.items()}
                 assert set(post(api, "/get_reward", alone).json["extra_logs"]) == set(answer["extra_logs"])
     logs = answer["extra_logs"]
-    assert answer["rewards"] == pytest.approx([1.6, 0.6, 1.6, -1.0, 0.0]), "the long one of its group loses 1"
+    assert answer["rewards"] == pytest.approx([1.6, 0.6, 1.6, -1.0, 0.0]), (
+        "the long response of its group has a penalty of 1"
+    )
     assert logs["valid"] == [1.0, 1.0, 1.0, 0.0, 1.0]
-    assert logs["base"] == [1.0, 1.0, 1.0, 1.0, 0.0], "what is known of a failed item is there"
+    assert logs["base"] == [1.0, 1.0, 1.0, 1.0, 0.0], "known parts of a failed item are returned"
     assert logs["judge"] == [6.0, 6.0, 6.0, 0.0, 0.0]
     assert logs["group_length"] == [0.0, 1.0, 0.0, 0.0, 0.0]
     assert logs["group_mean"] == pytest.approx([3.8 / 3, 3.8 / 3, 3.8 / 3, 0.0, 0.0])
@@ -205,7 +207,7 @@ def test_a_judge_penalties_and_groups_are_rewarded_with_the_same_names(fleet: Fl
     assert set(logs) == known | {"valid"}
 
 
-def test_one_judge_that_hangs_costs_one_reward_of_the_request(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_hanging_judge_call_costs_a_single_reward_of_the_request(fleet: Fleet, tmp_path: Path) -> None:
     rewards = WHOLE.replace("penalties", "# penalties").replace("group_statistics", "# group_statistics")
     with ChatApi() as judge:
         judge.fault = lambda body: Fault(hang_s=600) if "It is 7." in json.dumps(body["messages"]) else None
@@ -266,12 +268,12 @@ def test_nemo_gym_gets_its_own_body_with_the_reward(rewarding: Api, fleet: Fleet
     assert failed["failure_reason"] == failed["reward_detail"]["error"]["message"]
 
 
-# --- many at once -----------------------------------------------------------------------------------------------------
+# --- concurrency ------------------------------------------------------------------------------------------------------
 
 
-def test_two_hundred_at_once_each_get_their_own_answer(rewarding: Api, fleet: Fleet) -> None:
+def test_two_hundred_concurrent_requests_each_get_their_own_answer(rewarding: Api, fleet: Fleet) -> None:
     def ask(number: int) -> tuple[int, Any]:
-        """Right for every third, wrong for every other, without a label for the rest."""
+        """Send a right response, a wrong response, or a response without a label, in turn."""
         label = (str(number), str(number + 1), None)[number % 3]
         query = f"{number}?It is {number}."
         reply = post(rewarding, "/get_reward", {"query": [query], "prompts": [f"{number}?"], "labels": [label]})
@@ -281,10 +283,10 @@ def test_two_hundred_at_once_each_get_their_own_answer(rewarding: Api, fleet: Fl
         answers = list(pool.map(ask, range(200)))
     assert {status for status, _ in answers} == {200}, [a for s, a in answers if s != 200][:2]
     assert [answer["rewards"] for _, answer in answers] == [[(1.0, 0.0, -1.0)[number % 3]] for number in range(200)]
-    assert rewarding.app.extensions["assay"].long_requests.take(), "every seat was given back"
+    assert rewarding.app.extensions["assay"].long_requests.take(), "every seat was released"
 
 
-def test_where_no_seat_is_free_the_trainer_is_told_to_come_back(rewarding: Api) -> None:
+def test_without_a_free_seat_the_trainer_gets_503_with_a_retry_after(rewarding: Api) -> None:
     long_requests = rewarding.app.extensions["assay"].long_requests
     while long_requests.take():
         pass
@@ -296,10 +298,10 @@ def test_where_no_seat_is_free_the_trainer_is_told_to_come_back(rewarding: Api) 
     assert jobs(rewarding) == []
 
 
-# --- when it takes too long -------------------------------------------------------------------------------------------
+# --- timeouts and shutdown --------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_done_in_time_is_filled_marked_and_given_up(fleet: Fleet, tmp_path: Path) -> None:
+def test_items_not_done_in_time_are_filled_marked_invalid_and_cancelled(fleet: Fleet, tmp_path: Path) -> None:
     api = with_rewards(fleet, tmp_path, REWARDS, max_wait_s=0.3)
     reply = post(api, "/get_reward", {"query": ["5", "6"], "labels": ["5", "5"]})
     assert reply.status_code == 200
@@ -309,10 +311,10 @@ def test_what_is_not_done_in_time_is_filled_marked_and_given_up(fleet: Fleet, tm
     assert [job["state"] for job in jobs(api)] == ["cancelled", "cancelled"]
     hand = fleet.hire("cpu")
     fleet.work(hand)
-    assert [job["workers"] for job in jobs(api)] == [{}, {}], "nobody works for nobody"
+    assert [job["workers"] for job in jobs(api)] == [{}, {}], "no worker runs items of a cancelled job"
 
 
-def test_a_process_that_stops_sends_the_trainer_to_the_next_one(rewarding: Api) -> None:
+def test_a_stopping_process_answers_503_so_that_the_trainer_tries_another(rewarding: Api) -> None:
     rewarding.app.extensions["assay"].long_requests.is_serving = lambda: False
     reply = post(rewarding, "/rm", {"response": "5", "label": "5"})
     assert is_problem(reply, 503)
@@ -327,7 +329,7 @@ def test_jobs_of_trainers_are_kept_for_an_hour_only(rewarding: Api, fleet: Fleet
     assert expires == pytest.approx(job["ended_at"] + 3600, abs=1)
 
 
-def test_a_full_backlog_refuses_trainers_too(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_full_backlog_refuses_requests_of_trainers(fleet: Fleet, tmp_path: Path) -> None:
     api = with_rewards(fleet, tmp_path, REWARDS, backlog_items=3)
     api.submitted(*({"x": number} for number in range(4)))
     reply = post(api, "/rm", {"response": "5"})
@@ -336,7 +338,7 @@ def test_a_full_backlog_refuses_trainers_too(fleet: Fleet, tmp_path: Path) -> No
     assert [job["kind"] for job in jobs(api)] == ["simulated"]
 
 
-# --- garbage ----------------------------------------------------------------------------------------------------------
+# --- invalid requests -------------------------------------------------------------------------------------------------
 
 CASES: list[tuple[str, bytes, int, str | None]] = [
     ("/get_reward", b"", 400, None),
@@ -382,7 +384,7 @@ CASES: list[tuple[str, bytes, int, str | None]] = [
 
 
 @pytest.mark.parametrize(("path", "body", "status", "field"), CASES)
-def test_garbage_is_named_and_makes_no_job(
+def test_an_invalid_request_is_refused_with_its_field_and_makes_no_job(
     rewarding: Api, path: str, body: bytes, status: int, field: str | None
 ) -> None:
     assert is_problem(rewarding.client.post(path, data=body, content_type="application/json"), status, field)
@@ -390,13 +392,13 @@ def test_garbage_is_named_and_makes_no_job(
 
 
 @pytest.mark.parametrize("path", ["/get_reward", "/rm", "/verify"])
-def test_another_content_type_is_refused(rewarding: Api, path: str) -> None:
+def test_a_wrong_content_type_is_refused(rewarding: Api, path: str) -> None:
     reply = rewarding.client.post(path, data=json.dumps({"query": ["5"]}), content_type="text/plain")
     assert is_problem(reply, 415, "Content-Type")
     assert is_problem(rewarding.client.get(path), 405)
 
 
-def test_a_text_of_ten_megabytes_is_too_large_and_eight_are_not(rewarding: Api, fleet: Fleet) -> None:
+def test_a_text_of_ten_megabytes_is_refused_and_a_text_of_eight_is_accepted(rewarding: Api, fleet: Fleet) -> None:
     long = "x" * 10_000_000
     assert is_problem(post(rewarding, "/get_reward", {"query": ["5", long]}), 413, "query[1]")
     assert is_problem(post(rewarding, "/rm", {"response": long}), 413, "response")
@@ -408,6 +410,6 @@ def test_a_text_of_ten_megabytes_is_too_large_and_eight_are_not(rewarding: Api, 
         assert post(rewarding, "/rm", {"response": long[:7_900_000] + " 5", "label": "5"}).json == 1.0
 
 
-def test_more_samples_than_a_request_may_have_are_too_many(fleet: Fleet, tmp_path: Path) -> None:
+def test_too_many_samples_are_refused(fleet: Fleet, tmp_path: Path) -> None:
     api = with_rewards(fleet, tmp_path, REWARDS, max_items=3)
     assert is_problem(post(api, "/get_reward", {"query": ["5"] * 4}), 413)

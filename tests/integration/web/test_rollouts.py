@@ -1,4 +1,4 @@
-"""Rollouts over HTTP."""
+"""Rollouts over HTTP: create, put and get samples, pause, announce versions."""
 
 import hashlib
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.support.rollouts import SIMULATED
 
 @pytest.fixture
 def api(fleet: Fleet) -> Api:
-    """Its workers are said to be on another host, which has the same storage."""
+    """Make the application as if its workers ran on a second host that shares the storage."""
     fleet.settings = fleet.settings.model_copy(update={"storage_shared": True})
     return Api(fleet)
 
@@ -23,7 +23,7 @@ PROMPTS = [{"id": str(n), "prompt": f"prompt {n}"} for n in range(5)]
 
 
 def made(api: Api, **spec: Any) -> str:
-    """The path of a new rollout."""
+    """Create a rollout, and return its path."""
     reply = api.client.post("/v1/rollouts", json=spec)
     assert reply.status_code == 202, reply.text
     assert reply.headers["Location"] == f"/v1/rollouts/{reply.json['id']}"
@@ -45,7 +45,7 @@ def samples(batch: dict[str, Any]) -> list[Any]:
     return [sample for group in batch["groups"] for sample in group["samples"]]
 
 
-def test_a_queue_alone_takes_and_gives_samples(api: Api) -> None:
+def test_a_queue_without_generation_accepts_and_delivers_samples(api: Api) -> None:
     path = made(api, max_staleness=3, max_queue_size=4)
     assert put(api, path, {"a": 1}, param_version=1).json == {"put": 1, "queued": 1}
     stale = get(api, path, "current_version=5")
@@ -62,7 +62,7 @@ def test_a_queue_alone_takes_and_gives_samples(api: Api) -> None:
     assert api.client.get(path).json["sync"] is None
 
 
-def test_a_full_queue_refuses_and_a_waiting_put_finds_room(api: Api) -> None:
+def test_a_full_queue_refuses_a_put_and_a_waiting_put_succeeds_later(api: Api) -> None:
     path = made(api, max_queue_size=2)
     put(api, path, 1, 2)
     refused = put(api, path, 3)
@@ -87,21 +87,21 @@ def test_a_get_waits_for_samples(api: Api) -> None:
     assert get(api, path, "wait=0.01")["batch"] is None
 
 
-def test_a_put_with_its_key_counts_once(api: Api) -> None:
+def test_a_put_with_a_key_is_idempotent(api: Api) -> None:
     path = made(api)
     for _ in range(2):
         api.client.post(f"{path}/samples", json={"samples": [1]}, headers={"Idempotency-Key": "k"})
     assert api.client.get(f"{path}/statistics").json["queue_size"] == 1
 
 
-def test_the_same_key_makes_one_rollout(api: Api) -> None:
+def test_creation_of_a_rollout_with_a_key_is_idempotent(api: Api) -> None:
     bodies = [{"max_queue_size": 5}, {"max_queue_size": 5}, {"max_queue_size": 6}]
     replies = [api.client.post("/v1/rollouts", json=body, headers={"Idempotency-Key": "k"}) for body in bodies]
     assert replies[0].json["id"] == replies[1].json["id"]
     assert is_problem(replies[2], 409)
 
 
-def test_a_rollout_generates_what_the_trainer_takes(api: Api) -> None:
+def test_a_rollout_generates_samples_for_the_trainer(api: Api) -> None:
     hand = api.fleet.hire()
     path = made(api, **SIMULATED, prompts=PROMPTS, max_staleness=0, max_queue_size=40)
     hand.work()
@@ -137,7 +137,7 @@ def test_prompts_may_come_as_lines(api: Api) -> None:
     assert wrong.json["line"] == 3
 
 
-def test_pause_answers_when_nothing_is_generated_and_resume_goes_on(api: Api) -> None:
+def test_pause_answers_after_generation_stopped_and_resume_continues(api: Api) -> None:
     hand = api.fleet.hire()
     path = made(api, **SIMULATED, prompts=PROMPTS, max_queue_size=16)
     chunks = hand.take()
@@ -158,7 +158,7 @@ def test_pause_answers_when_nothing_is_generated_and_resume_goes_on(api: Api) ->
     assert api.client.get(f"{path}/statistics").json["total_generated_samples"] > 0
 
 
-def test_a_version_is_announced_by_uri_or_sent(api: Api) -> None:
+def test_a_version_is_announced_by_uri_or_uploaded(api: Api) -> None:
     hand = api.fleet.hire()
     path = made(api, **SIMULATED, prompts=PROMPTS, max_queue_size=16)
     refused = api.client.post(f"{path}/versions", json={"version": 1, "uri": "file:///etc/passwd"})
@@ -191,11 +191,11 @@ def test_a_version_is_announced_by_uri_or_sent(api: Api) -> None:
         ({"reward": {"scorers": [{"name": "nothing"}]}}, None),
     ],
 )
-def test_what_is_wrong_is_said(api: Api, spec: dict[str, Any], field: str | None) -> None:
+def test_invalid_requests_are_refused_with_a_reason(api: Api, spec: dict[str, Any], field: str | None) -> None:
     assert is_problem(api.client.post("/v1/rollouts", json=spec), 422, field)
 
 
-def test_what_is_not_there_is_said(api: Api) -> None:
+def test_unknown_rollouts_are_404(api: Api) -> None:
     assert is_problem(api.client.get("/v1/rollouts/x"), 404)
     assert is_problem(api.client.get("/v1/rollouts/x/samples"), 404)
     job = api.submitted({"x": 1})
@@ -203,7 +203,7 @@ def test_what_is_not_there_is_said(api: Api) -> None:
     assert is_problem(api.client.post("/v1/jobs", json={"kind": "rollout", "items": [{"prompt": "a"}]}), 422, "kind")
 
 
-def test_a_named_reward_is_that_of_the_server(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_named_reward_is_read_from_the_servers_file(fleet: Fleet, tmp_path: Path) -> None:
     (tmp_path / "rewards.toml").write_text('[rewards.a.spec]\nscorers = [{name = "exact_match"}]\n')
     fleet.settings = fleet.settings.model_copy(update={"rewards_file": tmp_path / "rewards.toml"})
     api = Api(fleet)
@@ -213,7 +213,7 @@ def test_a_named_reward_is_that_of_the_server(fleet: Fleet, tmp_path: Path) -> N
     assert is_problem(api.client.post("/v1/rollouts", json={"reward_name": "b"}), 422)
 
 
-def test_what_its_state_forbids_is_said(api: Api) -> None:
+def test_requests_that_the_state_forbids_are_conflicts(api: Api) -> None:
     alone = made(api)
     weights = {"data": b"w", "content_type": "application/octet-stream"}
     assert is_problem(api.client.post(f"{alone}/versions?version=1", **weights), 409)

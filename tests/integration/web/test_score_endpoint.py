@@ -1,4 +1,4 @@
-"""The Pi0 reward server's HTTP, on the real application with workers by hand and real policy servers."""
+"""HTTP interface of the Pi0 reward server, with the real application and policy servers; the test runs the workers."""
 
 import threading
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def server() -> Iterator[Handle]:
 
 @contextmanager
 def working(*hands: Hand) -> Iterator[None]:
-    """They go on working, as their processes would."""
+    """Run workers continuously in threads, as their processes would."""
     over = threading.Event()
 
     def work(hand: Hand) -> None:
@@ -51,7 +51,7 @@ def test_health_is_the_word_ok(api: Api) -> None:
     assert (reply.status_code, reply.text) == (200, "ok")
 
 
-def test_success_rates_come_in_order_with_what_is_valid(api: Api, fleet: Fleet, server: Handle) -> None:
+def test_success_rates_are_in_order_with_their_validity(api: Api, fleet: Fleet, server: Handle) -> None:
     body = {
         "responses": ["reach the red target", {"text": "reach the blue target"}, ""],
         "metas": [{}, {}, {"task_id": 2}],
@@ -63,10 +63,10 @@ def test_success_rates_come_in_order_with_what_is_valid(api: Api, fleet: Fleet, 
     assert (reply["valid"], reply["errors"]) == ([True] * 3, [None] * 3)
     assert "development policy" in reply["notes"][0]
     assert api.client.get(f"/v1/jobs/{reply['job']}").json["total"] == 3
-    assert server.counts()["peak_in_flight"] == 1, "one request in flight per server"
+    assert server.counts()["peak_in_flight"] == 1, "a single request is in flight per server"
 
 
-def test_no_more_episodes_at_a_time_than_max_workers(api: Api, fleet: Fleet, server: Handle) -> None:
+def test_concurrent_episodes_are_limited_by_max_workers(api: Api, fleet: Fleet, server: Handle) -> None:
     body = {"responses": ["stay"] * 6, "reward_function_kwargs": {"max_workers": 1, "num_trials_per_task": 1}}
     server.set(latency_ms=5)
     device = hire_on(fleet, server.url)
@@ -80,9 +80,7 @@ def test_no_more_episodes_at_a_time_than_max_workers(api: Api, fleet: Fleet, ser
     assert max(seats) == 1
 
 
-def test_an_episode_that_could_not_run_is_null_with_its_reason_or_what_was_asked_for(
-    api: Api, fleet: Fleet, server: Handle
-) -> None:
+def test_an_episode_that_could_not_run_is_null_or_the_requested_fill(api: Api, fleet: Fleet, server: Handle) -> None:
     server.set(share_shape=1)
     with working(hire_on(fleet, server.url), fleet.hire("cpu")):
         reply = api.client.post("/score", json={"responses": ["reach the red target"]}).json
@@ -119,7 +117,7 @@ def test_trainers_are_rewarded_by_a_policy_that_a_named_reward_names(
     assert told["extra_logs"] == {"policy": [1.0, 0.0], "valid": [1.0, 1.0]}
 
 
-def test_twenty_calls_at_once_each_get_their_own_results(api: Api, fleet: Fleet, server: Handle) -> None:
+def test_twenty_concurrent_calls_each_get_their_own_results(api: Api, fleet: Fleet, server: Handle) -> None:
     def call(number: int) -> list[float]:
         right = number % 4
         body = {
@@ -150,7 +148,7 @@ def test_twenty_calls_at_once_each_get_their_own_results(api: Api, fleet: Fleet,
         {"responses": ["a"], "reward_function_kwargs": {"environment": {"name": "moon"}}},
     ],
 )
-def test_what_is_wrong_is_400_with_an_error(api: Api, body: object) -> None:
+def test_an_invalid_request_is_400_with_an_error(api: Api, body: object) -> None:
     reply = api.client.post("/score", json=body)
     assert is_problem(reply, 400)
     assert reply.json["error"] == reply.json["detail"]
@@ -169,18 +167,18 @@ def test_what_is_wrong_is_400_with_an_error(api: Api, body: object) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named_as_it_was_sent(api: Api, body: dict[str, object], field: str) -> None:
+def test_an_error_names_the_field_as_the_client_sent_it(api: Api, body: dict[str, object], field: str) -> None:
     reply = api.client.post("/score", json={"responses": ["a", "b"]} | body)
     assert (reply.status_code, reply.json["field"]) == (400, field)
     assert reply.json["error"].startswith(f"{field}: ")
 
 
-def test_a_body_that_is_no_json_is_400_with_an_error(api: Api) -> None:
+def test_a_body_that_is_not_json_is_400_with_an_error(api: Api) -> None:
     reply = api.client.post("/score", data=b"{", headers={"Content-Type": "application/json"})
     assert (reply.status_code, "not JSON" in reply.json["error"]) == (400, True)
 
 
-def test_the_pools_status_has_its_old_fields_and_what_is_known_of_each_server(
+def test_the_pool_status_has_the_fields_of_earlier_releases_and_a_list_of_servers(
     api: Api, fleet: Fleet, server: Handle
 ) -> None:
     assert api.client.get("/pool_status").json["total_clients"] == 0

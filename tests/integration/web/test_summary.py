@@ -1,4 +1,4 @@
-"""What a job's outcomes come to, and finding items among them."""
+"""Summary of a job's outcomes, and search for items among them."""
 
 import pytest
 
@@ -71,7 +71,7 @@ def test_items_of_a_cancelled_job_say_so(api: Api) -> None:
 
 
 @pytest.mark.parametrize(("query", "field"), [("limit=0", "limit"), ("status=lost", "status"), ("nope=1", "nope")])
-def test_a_wrong_question_is_refused(api: Api, query: str, field: str) -> None:
+def test_an_invalid_search_is_refused(api: Api, query: str, field: str) -> None:
     job = api.submitted({"x": 1})
     assert is_problem(api.client.get(f"/v1/jobs/{job}/items?{query}"), 422, field)
     for path in ("items", "summary"):

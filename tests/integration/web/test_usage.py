@@ -1,4 +1,4 @@
-"""Who used how much of the outside APIs: by job, profile and bearer token, over HTTP."""
+"""Usage of outside APIs over HTTP: calls, tokens and cost by job, profile and bearer token."""
 
 import hashlib
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def judging(number: int) -> dict[str, object]:
     return {"kind": "judge", "items": items, "spec": {"profile": "main"}}
 
 
-def test_usage_is_told_by_job_profile_and_token(fleet: Fleet, chat_api: ChatApi, tmp_path: Path) -> None:
+def test_usage_is_recorded_by_job_profile_and_token(fleet: Fleet, chat_api: ChatApi, tmp_path: Path) -> None:
     profiles, tokens = tmp_path / "profiles.toml", tmp_path / "tokens.jsonl"
     profiles.write_text(PROFILES.format(url=chat_api.url))
     names = ("alice", "bob")
@@ -41,11 +41,11 @@ def test_usage_is_told_by_job_profile_and_token(fleet: Fleet, chat_api: ChatApi,
     fleet.settings = fleet.settings.model_copy(update={"profiles_file": profiles, "tokens_file": tokens})
     api, hand = Api(fleet), fleet.hire("api")
     jobs = {}
-    for name, number in (("alice", 3), ("bob", 5)):  # two of bob's five are new
+    for name, number in (("alice", 3), ("bob", 5)):  # two of bob's five items are not in the cache
         headers = {"Authorization": f"Bearer {name}"}
         jobs[name] = api.client.post("/v1/jobs", json=judging(number), headers=headers).json["id"]
         fleet.finish(jobs[name], hand)
-    fleet.close()  # the process tells what it has not told yet
+    fleet.close()  # the process writes its remaining usage
     headers = {"Authorization": "Bearer alice"}
     view = api.client.get(f"/v1/jobs/{jobs['alice']}", headers=headers).json
     each = {"prompt_tokens": 10, "completion_tokens": 5, "cost": 10 * 0.001 + 5 * 0.002}
@@ -67,7 +67,7 @@ def test_usage_is_told_by_job_profile_and_token(fleet: Fleet, chat_api: ChatApi,
     assert is_problem(api.client.get("/v1/usage?day=yesterday", headers=headers), 422, "day")
 
 
-def test_a_job_that_asks_no_api_has_no_usage_and_a_judged_one_says_who_judged(api: Api) -> None:
+def test_only_a_job_that_calls_an_api_has_usage_and_the_development_api_a_warning(api: Api) -> None:
     scored = api.submit({"x": 1}).json
     assert (scored["usage"], scored["notes"]) == (None, [])
     reply = api.client.post("/v1/jobs", json=judging(1) | {"spec": {"profile": "development"}})

@@ -47,13 +47,13 @@ def test_smollm2_answers(engine: TransformersEngine) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_smollm2_answers_the_same_whatever_shares_the_batch(engine: TransformersEngine, temperature: float) -> None:
+def test_smollm2_gives_the_same_answer_in_any_batch(engine: TransformersEngine, temperature: float) -> None:
     together = ask(engine, *QUESTIONS, temperature=temperature, seed=1)
     assert ask(engine, *reversed(QUESTIONS), temperature=temperature, seed=1) == together[::-1]
     assert ask(engine, QUESTIONS[2], temperature=temperature, seed=1) == together[2:3]
 
 
-def test_likelihood_knows_right_from_wrong(engine: TransformersEngine) -> None:
+def test_likelihood_is_higher_for_right_answers(engine: TransformersEngine) -> None:
     prompt = [{"role": "user", "content": "What is the capital of France?"}]
     answers = ("The capital of France is Paris.", "The capital of France is Madrid.")
     right, wrong = engine.likelihood(ModelRef(SMOLLM2), [AnswerRequest(prompt, answer) for answer in answers])
@@ -62,7 +62,7 @@ def test_likelihood_knows_right_from_wrong(engine: TransformersEngine) -> None:
     assert sense.value < nonsense.value  # type: ignore[union-attr]
 
 
-def test_minilm_finds_what_means_the_same(engine: TransformersEngine) -> None:
+def test_minilm_finds_texts_of_the_same_meaning(engine: TransformersEngine) -> None:
     near, far = engine.similarity(
         ModelRef(MINILM),
         [("A cat sits on the mat.", "A kitten rests on a rug."), ("A cat sits on a mat.", "Tax law.")],
@@ -80,8 +80,8 @@ def test_the_reward_model_scores(engine: TransformersEngine) -> None:
     assert (long.truncated, long.tokens) == (True, 512)
 
 
-def test_a_gguf_file_is_found_in_its_directory_and_its_size_is_guessed(tmp_path: Path) -> None:
-    """Loading it is what preparing does."""
+def test_a_gguf_file_is_found_in_its_directory_and_its_size_is_estimated(tmp_path: Path) -> None:
+    """Preparation loads the file, as a worker does."""
     wheel = importlib.util.find_spec(SMOLLM2_WHEEL)
     assert wheel
     assert wheel.origin
@@ -98,13 +98,13 @@ def test_a_gguf_file_is_found_in_its_directory_and_its_size_is_guessed(tmp_path:
         TransformersEngine(EngineOptions({}, on_cpu=True)).perplexity(ModelRef(str(tmp_path), file="two.gguf"), [])
 
 
-def test_preparing_again_is_nothing_and_a_half_written_model_is_written_anew(
+def test_preparation_is_idempotent_and_rewrites_an_incomplete_model(
     default_models: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Two processes at once: one writes, the other waits, and both find it whole."""
+    """Two concurrent processes: the first writes, the second waits, and both find a complete model."""
     folder = tmp_path / "default_models"
     smollm2 = folder / default_models[SMOLLM2].name
-    smollm2.mkdir(parents=True)  # this test is about the small one
+    smollm2.mkdir(parents=True)  # this test needs only the small model
     partial = folder / f".{default_models[REWARD].name}.partial"
     partial.mkdir()
     (partial / "model.safetensors").write_bytes(b"half")

@@ -44,7 +44,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JudgeApi]:
 
 @pytest.fixture(autouse=True)
 def _as_new(api: JudgeApi) -> Iterator[None]:
-    """Each test finds the knobs as they were, and nothing counted."""
+    """Reset the knobs and the counts after each test."""
     before = api.knobs()
     api.reset()
     yield
@@ -84,7 +84,7 @@ def say(client: OpenAI, *arguments: Any, **more: Any) -> str:
 # --- replies ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_reply_has_openais_shape_and_says_what_it_is(judge: OpenAI) -> None:
+def test_a_reply_has_openais_shape_and_declares_that_it_is_simulated(judge: OpenAI) -> None:
     raw = judge.chat.completions.with_raw_response.create(model="development", messages=about("so 5"), temperature=0)
     assert raw.headers["x-assay-development"] == NOTICE
     reply = raw.parse()
@@ -118,7 +118,7 @@ def test_different_responses_get_different_scores_over_the_whole_scale(judge: Op
     assert scores == {"1", "2", "3", "4", "5"}
 
 
-def test_a_response_that_holds_the_reference_is_best_and_one_that_does_not_is_worst(judge: OpenAI) -> None:
+def test_a_response_with_the_reference_gets_the_highest_score_and_others_the_lowest(judge: OpenAI) -> None:
     for reference, score in (("So   5", "5"), ("6", "1")):
         assert say(judge, messages=about("well, so 5.", reference=reference)).endswith(f"Score: {score}")
 
@@ -135,12 +135,12 @@ def test_a_response_that_holds_the_reference_is_best_and_one_that_does_not_is_wo
         ),
     ],
 )
-def test_the_verdict_is_in_the_words_that_the_prompt_asks_for(judge: OpenAI, asked: str, words: tuple[str]) -> None:
+def test_the_verdict_has_the_form_that_the_prompt_requests(judge: OpenAI, asked: str, words: tuple[str]) -> None:
     for number in range(10):
         assert say(judge, messages=about(f"response {number}", asked)).endswith(words)
 
 
-def test_the_better_of_two_wins_whichever_stands_first(api: JudgeApi, judge: OpenAI) -> None:
+def test_the_better_of_two_responses_wins_in_either_order(api: JudgeApi, judge: OpenAI) -> None:
     asked = "Which is better? `Winner: A`, `Winner: B` or `Winner: tie`."
 
     def winner(one: str, other: str) -> str:
@@ -193,11 +193,11 @@ def test_any_schema_is_filled_in(judge: OpenAI) -> None:
         assert answer.keys() == schema["properties"].keys()
 
 
-def test_a_json_object_is_given_when_asked_for(judge: OpenAI) -> None:
+def test_a_json_object_is_returned_on_request(judge: OpenAI) -> None:
     assert json.loads(say(judge, response_format={"type": "json_object"})).keys() == {"rationale", "score"}
 
 
-def test_logprobs_are_odds_around_the_score(judge: OpenAI) -> None:
+def test_logprobs_are_a_distribution_around_the_score(judge: OpenAI) -> None:
     (choice,) = ask(judge, logprobs=True, top_logprobs=5, response_format=SCHEMA).choices
     content = choice.logprobs.content
     assert "".join(token.token for token in content) == choice.message.content
@@ -210,7 +210,7 @@ def test_logprobs_are_odds_around_the_score(judge: OpenAI) -> None:
     assert token.bytes == list(score.encode())
 
 
-def test_a_stream_says_the_same(judge: OpenAI) -> None:
+def test_a_stream_has_the_same_text_as_the_reply(judge: OpenAI) -> None:
     events = list(ask(judge, stream=True, stream_options={"include_usage": True}))
     said = "".join(event.choices[0].delta.content or "" for event in events if event.choices)
     assert said == say(judge)
@@ -218,7 +218,7 @@ def test_a_stream_says_the_same(judge: OpenAI) -> None:
     assert events[-1].usage.completion_tokens > 10
 
 
-def test_few_tokens_hold_the_verdict_alone_and_fewer_than_the_answer_cut_it(judge: OpenAI) -> None:
+def test_max_tokens_shortens_the_reply_to_its_verdict_and_then_cuts_it(judge: OpenAI) -> None:
     assert say(judge, max_tokens=1) in ("1", "2", "3", "4", "5")
     (choice,) = ask(judge, max_completion_tokens=30).choices
     assert choice.finish_reason == "length"
@@ -241,14 +241,14 @@ def test_few_tokens_hold_the_verdict_alone_and_fewer_than_the_answer_cut_it(judg
         ),
     ],
 )
-def test_a_wrong_request_is_refused_in_openais_words(judge: OpenAI, body: dict[str, Any], said: str) -> None:
+def test_an_invalid_request_is_refused_in_openais_error_format(judge: OpenAI, body: dict[str, Any], said: str) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         ask(judge, **body)
     assert said in str(caught.value)
     assert caught.value.type == "invalid_request_error"
 
 
-def test_any_path_that_ends_so_is_served(api: JudgeApi) -> None:
+def test_any_path_with_the_ending_of_a_chat_url_is_served(api: JudgeApi) -> None:
     root = api.url.removesuffix("/v1")
     for prefix in ("", "/v1", "/api/paas/v4"):
         with OpenAI(base_url=root + prefix, api_key="any", max_retries=0) as client:
@@ -263,7 +263,7 @@ def test_any_path_that_ends_so_is_served(api: JudgeApi) -> None:
 # --- knobs ------------------------------------------------------------------------------------------------------------
 
 
-def test_too_many_requests_says_when_to_come_back(api: JudgeApi, judge: OpenAI) -> None:
+def test_a_429_has_a_retry_after(api: JudgeApi, judge: OpenAI) -> None:
     api.set(share_429=1, retry_after_s=1.5)
     with pytest.raises(openai.RateLimitError) as caught:
         ask(judge)
@@ -294,7 +294,7 @@ def test_dropped_connections(api: JudgeApi, judge: OpenAI) -> None:
     assert api.counts()["by_status"] == {"dropped": 6}
 
 
-def test_garbage_is_no_reply(api: JudgeApi) -> None:
+def test_a_garbage_reply_raises_an_error_in_the_client(api: JudgeApi) -> None:
     api.set(share_garbage=1)
     kinds = set()
     for _ in range(20):
@@ -323,7 +323,7 @@ def test_refusals_and_replies_without_a_verdict(api: JudgeApi, judge: OpenAI) ->
     assert "Score" not in say(judge)
 
 
-def test_thinking_comes_first_and_holds_another_verdict(api: JudgeApi, judge: OpenAI) -> None:
+def test_thinking_precedes_the_reply_and_contains_a_different_verdict(api: JudgeApi, judge: OpenAI) -> None:
     plain = say(judge)
     api.set(thinking=True)
     thought, _, rest = say(judge).partition("</think>\n")
@@ -354,7 +354,7 @@ def test_logprobs_support(api: JudgeApi, judge: OpenAI) -> None:
     assert ask(judge, logprobs=True).choices[0].logprobs is None
 
 
-def test_a_key_is_asked_for(api: JudgeApi, judge: OpenAI) -> None:
+def test_a_key_is_required(api: JudgeApi, judge: OpenAI) -> None:
     api.set(key="s3cret")
     with pytest.raises(openai.AuthenticationError):
         ask(judge)
@@ -362,29 +362,29 @@ def test_a_key_is_asked_for(api: JudgeApi, judge: OpenAI) -> None:
     assert "s3cret" not in str(api.knobs())
 
 
-def test_knobs_of_one_call_in_its_model_or_headers(api: JudgeApi, judge: OpenAI) -> None:
+def test_the_model_name_and_headers_set_the_knobs_of_a_call(api: JudgeApi, judge: OpenAI) -> None:
     assert ask(judge, model="mine?share_refusal=1").choices[0].message.refusal
     assert ask(judge, extra_headers={"X-Development-Share-Refusal": "1"}).choices[0].message.refusal
     assert ask(judge, model="mine").model == "mine"
     assert api.counts()["by_model"] == {"mine": 2, "development": 1}
-    with pytest.raises(openai.BadRequestError, match="There is no knob 'share_luck'"):
+    with pytest.raises(openai.BadRequestError, match="Unknown knob 'share_luck'"):
         ask(judge, model="mine?share_luck=1")
-    with pytest.raises(openai.BadRequestError, match="'rpm' is for all calls together"):
+    with pytest.raises(openai.BadRequestError, match="'rpm' applies to the whole server"):
         ask(judge, model="mine?rpm=1")
 
 
 @pytest.mark.parametrize(
     ("knobs", "said"),
     [
-        ({"latency": 5}, "There is no knob 'latency'; there are latency_ms, "),
+        ({"latency": 5}, "Unknown knob 'latency'; choose from latency_ms, "),
         ({"latency_ms": "fast"}, "latency_ms: string should match pattern"),
         ({"latency_ms": "9-3"}, "the first number must be the smaller one"),
         ({"share_429": 1.5}, "share_429: input should be less than or equal to 1 (it is 1.5)."),
-        ({"share_429": 0.6, "share_500": 0.6}, "more than 1 together"),
+        ({"share_429": 0.6, "share_500": 0.6}, "add up to more than 1"),
         ({"schema": "maybe"}, "schema: input should be 'yes', 'object', 'no' or 'ignored'"),
     ],
 )
-def test_a_wrong_knob_is_a_sentence(api: JudgeApi, knobs: dict[str, Any], said: str) -> None:
+def test_an_invalid_knob_is_refused_with_a_sentence(api: JudgeApi, knobs: dict[str, Any], said: str) -> None:
     before = api.knobs()
     with pytest.raises(ValueError) as caught:
         api.set(**knobs)
@@ -392,7 +392,7 @@ def test_a_wrong_knob_is_a_sentence(api: JudgeApi, knobs: dict[str, Any], said: 
     assert api.knobs() == before
 
 
-def test_the_same_seed_is_the_same_sequence_of_fates(api: JudgeApi, judge: OpenAI) -> None:
+def test_the_same_seed_gives_the_same_sequence_of_faults(api: JudgeApi, judge: OpenAI) -> None:
     def fates() -> str:
         api.set(share_refusal=0.5, seed=3)
         return "".join("r" if ask(judge).choices[0].message.refusal else "." for _ in range(30))
@@ -406,7 +406,7 @@ def test_the_same_seed_is_the_same_sequence_of_fates(api: JudgeApi, judge: OpenA
 
 
 async def statuses(api: JudgeApi, number: int, **more: Any) -> list[int]:
-    """What so many calls at once are answered with."""
+    """Return the HTTP status of each of this number of concurrent calls."""
     async with many(api) as client:
 
         async def one(index: int) -> int:
@@ -420,11 +420,11 @@ async def statuses(api: JudgeApi, number: int, **more: Any) -> list[int]:
 
 
 async def statuses_of_held(api: JudgeApi, number: int) -> list[int]:
-    """The same, where those that are accepted are answered when all have come."""
+    """Return the statuses of calls of which the accepted ones are held until every call has arrived."""
     with api.held():
         asked = asyncio.create_task(statuses(api, number))
         await asyncio.to_thread(wait_until, lambda: api.calls == number, "all calls have come")
-        await asyncio.to_thread(wait_until, lambda: settled(api) == number, "all are accepted or refused")
+        await asyncio.to_thread(wait_until, lambda: settled(api) == number, "every call is accepted or refused")
     return await asked
 
 
@@ -459,7 +459,7 @@ def test_a_body_that_is_too_long_is_refused_and_counted(api: JudgeApi, judge: Op
     assert api.counts()["by_status"] == {"413": 1}
 
 
-def test_replies_at_once_have_names_of_their_own(api: JudgeApi) -> None:
+def test_concurrent_replies_have_different_ids(api: JudgeApi) -> None:
     api.set(latency_ms=100)
 
     async def names() -> set[str]:
@@ -471,12 +471,12 @@ def test_replies_at_once_have_names_of_their_own(api: JudgeApi) -> None:
 
 
 def test_no_window_has_more_calls_than_the_limit(api: JudgeApi, judge: OpenAI) -> None:
-    api.set(rpm=1200, window_s=0.5)  # ten in any half second
+    api.set(rpm=1200, window_s=0.5)  # ten calls in any half second
     seen = asyncio.run(statuses(api, 60))
     seen += asyncio.run(statuses(api, 60))
     assert api.peak(0.5) <= 10
     assert api.counts()["accepted"] == seen.count(200) >= 10
-    api.set(rpm=1, window_s=600)  # ten in ten minutes
+    api.set(rpm=1, window_s=600)  # ten calls in ten minutes
     seen = asyncio.run(statuses(api, 60))
     assert seen.count(200) <= 10
     assert seen.count(429) >= 50
@@ -507,12 +507,12 @@ def test_calls_in_flight_are_limited(api: JudgeApi) -> None:
     assert api.counts()["accepted"] == 3
 
 
-def test_calls_that_hang_hold_up_nobody_and_end_with_their_client(api: JudgeApi, judge: OpenAI) -> None:
+def test_hanging_calls_block_no_other_call_and_end_with_their_client(api: JudgeApi, judge: OpenAI) -> None:
     async def hang() -> None:
         async with many(api) as client:
             await client.chat.completions.create(model="development?share_hang=1", messages=about("x"))
 
-    async def all_of_them() -> None:
+    async def every_call() -> None:
         hanging = [asyncio.create_task(hang()) for _ in range(50)]
         await asyncio.to_thread(wait_until, lambda: api.calls >= 50, "all are there")
         assert await asyncio.to_thread(say, judge)
@@ -523,9 +523,9 @@ def test_calls_that_hang_hold_up_nobody_and_end_with_their_client(api: JudgeApi,
         ended = await asyncio.gather(*hanging, return_exceptions=True)
         assert {type(each) for each in ended} == {asyncio.CancelledError}
 
-    asyncio.run(all_of_them())
+    asyncio.run(every_call())
     api.set(concurrency=1)
-    wait_until(lambda: "Score" in say_or_nothing(judge), "places of calls whose client left are free")
+    wait_until(lambda: "Score" in say_or_nothing(judge), "calls of disconnected clients are no longer in flight")
     wait_until(lambda: api.counts()["by_status"]["hung"] == 50, "all are counted")
     assert api.counts()["in_flight"] == 0
 
@@ -550,7 +550,7 @@ def test_held_calls_are_answered_afterwards(api: JudgeApi, judge: OpenAI) -> Non
     assert say(judge)
 
 
-def test_a_client_that_leaves_is_counted_so(api: JudgeApi) -> None:
+def test_a_disconnected_client_is_counted_as_such(api: JudgeApi) -> None:
     api.set(latency_ms=3_600_000)
 
     async def leave() -> None:
@@ -566,7 +566,7 @@ def test_a_client_that_leaves_is_counted_so(api: JudgeApi) -> None:
 
 
 def test_long_tailed_latency(api: JudgeApi) -> None:
-    """Each call takes at least what is drawn for it, and of what is drawn most is short and some is long."""
+    """Each call takes at least its drawn latency; most drawn latencies are short and a few are long."""
     chance, knobs = random.Random(1), Knobs(latency_ms="10-800")
     drawn = sorted((draw_fate(knobs, chance), draw_latency_s(knobs, chance))[1] for _ in range(60))
     assert drawn[0] >= 0.01
@@ -613,7 +613,7 @@ def test_it_refuses_to_start_with_one_clear_line(run: Run, arguments: list[str],
     assert program.output == said
 
 
-def test_its_check(run: Run, api: JudgeApi) -> None:
+def test_the_check_command_of_the_development_api(run: Run, api: JudgeApi) -> None:
     port = api.url.split(":")[2].removesuffix("/v1")
     assert run("python", "-m", "workers.development_api", "--check", "--port", port).wait() == 0
     nobody = run("python", "-m", "workers.development_api", "--check", "--port", "1")
@@ -621,7 +621,7 @@ def test_its_check(run: Run, api: JudgeApi) -> None:
     assert "does not answer on port 1" in nobody.output
 
 
-def test_benchmarks_start_their_own() -> None:
+def test_benchmarks_start_their_own_development_api() -> None:
     with running(latency_ms=1) as api, OpenAI(base_url=api.url, api_key="any", max_retries=0) as client:
         assert say(client)
         assert api.calls == 1

@@ -1,4 +1,4 @@
-"""The development policy before the unmodified openpi-client, and framed as openpi's own server is."""
+"""Development policy server: works with the unmodified openpi-client, and sends the same frames as openpi's server."""
 
 import http.client
 import threading
@@ -17,7 +17,7 @@ from tests.support.programs import PATIENCE_S, wait_until
 from workers.development_policy import NOTICE
 from workers.development_policy.control import Handle, running
 
-#: openpi-client uses `websockets` as it was before 17.1.
+#: openpi-client uses the interface of `websockets` before 17.1.
 pytestmark = pytest.mark.filterwarnings("ignore:connect\\(\\) must be used as a context manager:DeprecationWarning")
 OBSERVATION = {"observation/state": np.zeros(2), "observation/targets": np.eye(4, 2), "prompt": "the red target"}
 
@@ -47,7 +47,7 @@ def test_openpis_client_connects_reads_the_metadata_and_gets_actions(server: Han
     client._ws.close()
 
 
-def test_openpis_client_is_told_of_an_error_with_the_traceback_and_the_close_code(server: Handle) -> None:
+def test_openpis_client_gets_an_error_with_the_traceback_and_the_close_code(server: Handle) -> None:
     client = WebsocketClientPolicy(host="127.0.0.1", port=server.port)
     with pytest.raises(RuntimeError, match=r"(?s)Traceback.*KeyError: 'prompt'"):
         client.infer({"observation/state": np.zeros(2)})
@@ -65,7 +65,7 @@ def test_a_text_frame_is_answered_like_any_other_error(server: Handle) -> None:
 
 
 def test_messages_are_neither_compressed_nor_limited(server: Handle) -> None:
-    with connect(server.url, max_size=None) as client:  # it offers compression
+    with connect(server.url, max_size=None) as client:  # the client offers compression
         assert client.response is not None
         assert "Sec-WebSocket-Extensions" not in client.response.headers
         client.recv(timeout=PATIENCE_S)
@@ -74,7 +74,7 @@ def test_messages_are_neither_compressed_nor_limited(server: Handle) -> None:
         assert "actions" in msgpack_numpy.unpackb(client.recv(timeout=PATIENCE_S))
 
 
-def test_health_is_on_the_same_port_and_the_key_is_asked_for(server: Handle) -> None:
+def test_health_is_on_the_same_port_and_a_key_is_required(server: Handle) -> None:
     with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/healthz", timeout=PATIENCE_S) as reply:
         assert (reply.status, reply.read()) == (200, b"OK\n")
     server.set(key="s3cret")
@@ -85,8 +85,8 @@ def test_health_is_on_the_same_port_and_the_key_is_asked_for(server: Handle) -> 
     client._ws.close()
 
 
-def test_while_it_infers_it_answers_nobody(server: Handle) -> None:
-    """As the reference: it is why health is judged with patience."""
+def test_the_server_answers_no_other_request_while_it_infers(server: Handle) -> None:
+    """The reference server blocks in the same way, which is why a health check allows for a slow answer."""
     server.set(latency_ms=1000)
     client = WebsocketClientPolicy(host="127.0.0.1", port=server.port)
     busy = server.counts()["busy_s"]
@@ -107,7 +107,7 @@ def test_while_it_infers_it_answers_nobody(server: Handle) -> None:
         inference.join()
         return 0 in answered
 
-    wait_until(leaves_a_question_unanswered, "one that comes while it infers waits")
+    wait_until(leaves_a_question_unanswered, "a request that arrives while the server infers waits")
     server.set(latency_ms=0)
     assert server.counts()["busy_s"] - busy >= 1.0
     client._ws.close()
@@ -127,10 +127,10 @@ def test_held_calls_wait_and_are_counted(server: Handle) -> None:
     client._ws.close()
 
 
-def test_a_wrong_knob_is_refused_with_a_sentence(server: Handle) -> None:
-    with pytest.raises(ValueError, match="There is no knob 'share_joy'"):
+def test_an_invalid_knob_is_refused_with_a_sentence(server: Handle) -> None:
+    with pytest.raises(ValueError, match="Unknown knob 'share_joy'"):
         server.set(share_joy=1)
     with pytest.raises(ValueError, match="share_error: input should be less than or equal to 1"):
         server.set(share_error=2)
-    with pytest.raises(ValueError, match="more than 1 together"):
+    with pytest.raises(ValueError, match="add up to more than 1"):
         server.set(share_error=0.6, share_hang=0.6)

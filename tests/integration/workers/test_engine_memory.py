@@ -1,4 +1,4 @@
-"""An engine's memory is bounded, although every batch has another shape."""
+"""An engine's memory is bounded, although every batch has a different shape."""
 
 import json
 import os
@@ -11,8 +11,8 @@ from tests.conftest import ROOT
 from tests.support import tiny_models
 from workers.devices.discovery import PinnedSlot
 
-#: Thirty batches of up to 64 rows, five times, with prompts of another length each time: shapes that were never met
-#: before. Then what the process held after each time, in MB.
+#: Program that runs thirty batches of up to 64 rows five times, each time with prompts of a new length and
+#: therefore of new shapes. It prints the memory of the process after each round, in MB.
 BATCHES = """
 import json, random, sys
 from pathlib import Path
@@ -34,7 +34,7 @@ print(json.dumps([work(length) for length in (80, 20, 36, 52, 68)]))
 
 
 def _run(program: str, *arguments: str) -> str:
-    """In a process of its own, as a device slot of one thread."""
+    """Run the program in a separate process with a single thread, like a device slot."""
     environment = os.environ | PinnedSlot(Slot("node1", 0), devices=(), threads=1).environment()
     argv = [sys.executable, "-W", "ignore", "-c", program, *arguments]
     run = subprocess.run(argv, capture_output=True, text=True, env=environment | {"PYTHONPATH": str(ROOT)}, check=False)
@@ -42,12 +42,12 @@ def _run(program: str, *arguments: str) -> str:
     return run.stdout
 
 
-def test_batches_of_ever_new_shapes_take_no_more_memory(tmp_path: Path) -> None:
+def test_batches_of_new_shapes_do_not_increase_the_memory(tmp_path: Path) -> None:
     first, *later = json.loads(_run(BATCHES, str(tiny_models.write(tmp_path / "tiny"))))
     assert max(later) - first < 50, (first, later)
 
 
-#: Half a gigabyte in small pieces, every tenth is kept; then what the process holds of it before and after, in MB.
+#: Program that allocates 0.5 GB in small pieces and keeps every tenth. It prints memory before and after a trim, in MB.
 HOLES = """
 import json, psutil, torch
 from workers.engines.memory import trim_heap
@@ -59,7 +59,7 @@ print(json.dumps([rss() - empty, trim_heap(), rss() - empty]))
 """
 
 
-def test_memory_between_what_is_kept_is_given_back() -> None:
+def test_trimming_returns_free_memory_between_kept_pieces() -> None:
     before, _, after = json.loads(_run(HOLES))
     assert before > 400
     assert after < 150

@@ -80,7 +80,7 @@ Results = dict[int, Episode | AssayError]
 def run_all(
     runner: EpisodeRunner, specs: Sequence[EpisodeSpec], is_cancelled: Callable[[], bool] = lambda: False
 ) -> Results:
-    """What came of each."""
+    """Run the episodes, and return the outcome of each."""
     waiting, results = deque(specs), Results()
 
     def more(room: int) -> list[EpisodeSpec]:
@@ -110,13 +110,13 @@ def test_the_right_instruction_succeeds_and_a_wrong_one_fails(runner: EpisodeRun
     assert (wrong.success, wrong.steps, len(wrong.inference_ms)) == (False, 40, 8)
 
 
-def test_equal_episodes_are_equal_and_seeds_differ(runner: EpisodeRunner) -> None:
+def test_equal_requests_give_equal_episodes_and_seeds_differ(runner: EpisodeRunner) -> None:
     steps = [ran(outcome(runner, seed=seed)).steps for seed in (1, 1, 2, 3, 4)]
     assert steps[0] == steps[1]
     assert len(set(steps)) > 1
 
 
-def test_replanning_and_step_limits_are_the_requests(runner: EpisodeRunner) -> None:
+def test_the_request_sets_replanning_and_step_limits(runner: EpisodeRunner) -> None:
     wrong = {"instruction": "stay", "max_steps": 12}
     assert len(ran(outcome(runner, replan_steps=3, **wrong)).inference_ms) == 4
     assert len(ran(outcome(runner, replan_steps=10, **wrong)).inference_ms) == 2
@@ -131,14 +131,14 @@ def test_replanning_and_step_limits_are_the_requests(runner: EpisodeRunner) -> N
         ({"share_drop": 1}, PolicyUnavailable),
     ],
 )
-def test_an_episode_that_cannot_run_is_an_error_and_no_episode(
+def test_an_episode_that_cannot_run_is_an_error_and_not_a_failed_episode(
     runner: EpisodeRunner, server: Handle, knobs: dict[str, float], kind: type[AssayError]
 ) -> None:
     server.set(**knobs)
     assert type(outcome(runner)) is kind
 
 
-def test_a_bad_server_costs_its_own_episodes_only_and_the_others_go_on() -> None:
+def test_a_bad_server_fails_only_its_own_episodes() -> None:
     with several(2) as (good, bad):
         bad.set(share_error=1)
         with runner_on(good.url, bad.url, f"ws://127.0.0.1:{free_port()}") as runner:
@@ -146,13 +146,13 @@ def test_a_bad_server_costs_its_own_episodes_only_and_the_others_go_on() -> None
         assert sorted(results) == list(range(40))
         failed = [result for result in results.values() if not isinstance(result, Episode)]
         assert {type(error) for error in failed} <= {PolicyBroken}
-        assert len(failed) == bad.counts()["calls"], "each call it spoiled is one episode"
+        assert len(failed) == bad.counts()["calls"], "each faulty call of the server fails a single episode"
         episodes = [result for result in results.values() if isinstance(result, Episode)]
         assert len(episodes) > len(failed)
         assert all(episode.success and episode.server == good.url for episode in episodes)
 
 
-def test_a_server_killed_in_mid_episode_is_an_outage_and_the_episode_runs_again_after_its_restart() -> None:
+def test_a_server_killed_during_an_episode_is_an_outage_and_the_episode_can_run_again() -> None:
     port = free_port()
     with runner_on(f"ws://127.0.0.1:{port}", wait_s=PATIENCE_S) as runner:
         with running(port=port, hold=True) as server:
@@ -165,13 +165,16 @@ def test_a_server_killed_in_mid_episode_is_an_outage_and_the_episode_runs_again_
             assert ran(outcome(runner, seed=5)).success
 
 
-def test_a_server_replaced_by_another_policy_in_mid_episode_spoils_the_episode() -> None:
-    """One episode, one policy: what it is cached under must be what ran it."""
+def test_an_episode_fails_if_its_server_restarts_with_a_different_policy() -> None:
+    """An episode uses a single policy: its cache key names the policy that ran it."""
     port = free_port()
     with runner_on(f"ws://127.0.0.1:{port}", per_server=2) as runner:
         with running(port=port, hold=True, version="1") as server:
             both = _in_thread(lambda: run_all(runner, [EpisodeSpec(instruction="stay")] * 2))
-            wait_until(lambda: server.counts().get("in_flight") == 1, "one is under way, one waits for its turn")
+            wait_until(
+                lambda: server.counts().get("in_flight") == 1,
+                "the first episode is under way, and the second waits for the server",
+            )
             server.set(hold=False, latency_ms=200)
             wait_until(lambda: server.counts()["calls"] >= 4, "both have begun")
             server.kill()
@@ -181,7 +184,7 @@ def test_a_server_replaced_by_another_policy_in_mid_episode_spoils_the_episode()
     assert any("replaced by another" in str(result) for result in results.values())
 
 
-def test_a_processes_settings_make_its_runner(server: Handle, settings: Settings) -> None:
+def test_a_runner_follows_the_settings_of_its_process(server: Handle, settings: Settings) -> None:
     server.set(version="", key="s3cret")
     own = {"policy_urls": server.url, "policy_api_key": "s3cret", "policy_version": "mine"}
     given = settings.model_copy(update=own | {"policy_wait_s": PATIENCE_S})
@@ -194,19 +197,19 @@ def test_a_processes_settings_make_its_runner(server: Handle, settings: Settings
         runner.close()
 
 
-def test_without_any_server_episodes_fail_with_the_reason_after_the_wait() -> None:
+def test_without_a_server_episodes_fail_with_a_reason_after_the_wait() -> None:
     with runner_on(f"ws://127.0.0.1:{free_port()}", wait_s=0.3) as runner:
         results = run_all(runner, [EpisodeSpec(seed=seed) for seed in range(5)])
     assert len(results) == 5
     assert all(type(result) is PolicyUnavailable and "refused" in str(result) for result in results.values())
 
 
-def test_cancelled_work_stops_in_mid_episode_and_no_more_is_begun(server: Handle) -> None:
+def test_a_cancelled_run_stops_during_an_episode_and_begins_no_more(server: Handle) -> None:
     server.set(hold=True)
     cancelled: list[bool] = []
 
     def is_cancelled() -> bool:
-        """Cancelled as soon as an episode waits for its first actions, which come afterwards."""
+        """Cancel as soon as an episode waits for its first actions, which arrive later."""
         if not cancelled and server.counts().get("in_flight"):
             cancelled.append(True)
             server.set(hold=False, latency_ms=50)
@@ -219,7 +222,7 @@ def test_cancelled_work_stops_in_mid_episode_and_no_more_is_begun(server: Handle
     assert len(results) < 10
 
 
-def test_an_episode_past_its_deadline_is_timed_out_and_not_unsuccessful(server: Handle) -> None:
+def test_an_episode_past_its_deadline_is_timed_out_and_not_a_failure_of_the_policy(server: Handle) -> None:
     server.set(latency_ms=100)
     with runner_on(server.url, episode_s=0.25) as runner:
         result = outcome(runner, instruction="stay")
@@ -227,7 +230,7 @@ def test_an_episode_past_its_deadline_is_timed_out_and_not_unsuccessful(server: 
     assert "did not end within" in str(result)
 
 
-def test_a_slow_server_is_waited_for_as_long_as_it_answers(server: Handle) -> None:
+def test_episodes_wait_for_a_slow_server_while_it_answers(server: Handle) -> None:
     server.set(latency_ms=200)
     with runner_on(server.url, wait_s=0.1) as runner:
         pool = runner.pool
@@ -237,7 +240,7 @@ def test_a_slow_server_is_waited_for_as_long_as_it_answers(server: Handle) -> No
     assert all(isinstance(result, Episode) for result in results.values()), results
 
 
-def test_two_runs_at_once_never_mix(server: Handle) -> None:
+def test_concurrent_runs_never_mix(server: Handle) -> None:
     with runner_on(server.url, per_server=4) as runner:
         colours = ("red", "green", "blue", "yellow")
         runs = [
@@ -273,7 +276,7 @@ def test_a_video_shows_the_episode(runner: EpisodeRunner) -> None:
     picture = Image.open(BytesIO(filmed.video))
     assert (picture.format, picture.size) == ("WEBP", (224, 224))
     assert picture.n_frames > 2
-    assert np.unique(np.asarray(picture.convert("L"))).size > 10, "there is something to see"
+    assert np.unique(np.asarray(picture.convert("L"))).size > 10, "the frames of the video differ"
     assert ran(outcome(runner)).video is None
 
 
@@ -281,11 +284,11 @@ def test_a_video_shows_the_episode(runner: EpisodeRunner) -> None:
     ("environment", "kind", "said"),
     [
         (Gymnasium(id="Nowhere-v9", success=Success(survives=True)), EnvironmentMissing, "Nowhere"),
-        (Gymnasium(id="HalfCheetah-v5"), EnvironmentFailed, "does not say what success is"),
+        (Gymnasium(id="HalfCheetah-v5"), EnvironmentFailed, "has no success rule"),
         (Libero(), EnvironmentMissing, "LIBERO cannot be used on this worker"),
     ],
 )
-def test_an_environment_that_cannot_be_had_is_said_to_be(
+def test_an_unavailable_environment_is_reported_with_a_reason(
     runner: EpisodeRunner, environment: Any, kind: type[AssayError], said: str
 ) -> None:
     result = outcome(runner, environment=environment)
@@ -293,7 +296,7 @@ def test_an_environment_that_cannot_be_had_is_said_to_be(
     assert said in str(result)
 
 
-def test_any_registered_id_runs_with_a_stated_rule(runner: EpisodeRunner) -> None:
+def test_any_registered_gymnasium_id_runs_with_a_given_success_rule(runner: EpisodeRunner) -> None:
     pendulum = Gymnasium(id="Pendulum-v1", success=Success(total_reward=0.0))
     result = outcome(runner, environment=pendulum)
     assert type(result) is PolicyFailed, "it runs, and our script is no controller for it"
@@ -301,7 +304,7 @@ def test_any_registered_id_runs_with_a_stated_rule(runner: EpisodeRunner) -> Non
 
 
 @pytest.mark.parametrize("id", ["Pusher-v5", "InvertedPendulum-v5", "CartPole-v1", "Reacher-v5"])
-def test_adapters_fit_their_environments(id: str) -> None:
+def test_adapters_convert_observations_and_actions_of_their_environments(id: str) -> None:
     simulator = ProcessSimulator(RENDERING)
     try:
         start = simulator.start(EpisodeSpec(environment=Gymnasium(id=id, images=id == "Pusher-v5"), seed=1))
@@ -315,10 +318,10 @@ def test_adapters_fit_their_environments(id: str) -> None:
         simulator.close()
 
 
-# --- simulators in processes of their own ---
+# --- simulators in separate processes ---
 
 
-def test_a_simulator_that_dies_is_a_lost_simulator_and_the_next_episode_gets_a_new_one(server: Handle) -> None:
+def test_a_dead_simulator_fails_its_episode_and_the_next_episode_gets_a_new_process(server: Handle) -> None:
     with runner_on(server.url) as runner:
         server.set(hold=True)
         pending = _in_thread(lambda: outcome(runner, environment=REACHER))
@@ -344,7 +347,7 @@ def test_a_simulator_that_hangs_is_killed_at_its_deadline() -> None:
         simulator.close()
 
 
-def test_simulators_are_kept_for_the_next_episodes_and_end_when_it_is_quiet() -> None:
+def test_simulators_are_reused_by_later_episodes_and_end_when_idle() -> None:
     simulators = Simulators(least=1, idle_s=0.2, environment=RENDERING)
     try:
         with simulators.take(REACHER) as first, simulators.take(REACHER) as second:
@@ -355,14 +358,14 @@ def test_simulators_are_kept_for_the_next_episodes_and_end_when_it_is_quiet() ->
         with simulators.take(REACHER) as again:
             assert isinstance(again, ProcessSimulator)
             assert again.pid in pids
-        wait_until(lambda: simulators.count == 1, "one is kept, the other has ended")
+        wait_until(lambda: simulators.count == 1, "one simulator is kept, and the other has ended")
         wait_until(lambda: sum(psutil.pid_exists(pid) for pid in pids) == 1, "its process too")
     finally:
         simulators.close()
     assert not _simulators()
 
 
-def test_simulators_end_with_their_owner(run: Any) -> None:
+def test_simulators_end_with_their_owner_process(run: Any) -> None:
     code = """
 import time
 from config.settings import Settings
@@ -385,7 +388,7 @@ def _simulators() -> list[psutil.Process]:
 
 
 def _in_thread(work: Any) -> Any:
-    """Begin it; what is returned waits for its result."""
+    """Start the function in a thread. The returned function waits for its result."""
     pool = ThreadPoolExecutor(1)
     future = pool.submit(work)
     pool.shutdown(wait=False)

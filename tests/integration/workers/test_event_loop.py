@@ -1,4 +1,4 @@
-"""Coroutines run from threads: every one has an end, whatever happens to it."""
+"""Event loop for coroutines that threads submit; every coroutine ends with a result, an error or a cancellation."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ async def value(number: int) -> int:
     return number
 
 
-def test_every_coroutine_gives_its_result_or_what_it_raised() -> None:
+def test_a_coroutine_returns_its_result_or_raises_its_exception() -> None:
     async def broken() -> int:
         raise ValueError("no")
 
@@ -21,7 +21,7 @@ def test_every_coroutine_gives_its_result_or_what_it_raised() -> None:
     assert (outcomes[0], str(outcomes[1]), outcomes[2]) == (1, "no", 3)
 
 
-def test_a_loop_that_is_stopped_ends_what_runs_on_it_and_can_begin_again() -> None:
+def test_a_stopped_loop_cancels_its_coroutines_and_can_be_restarted() -> None:
     loop, ended = EventLoop(), threading.Event()
 
     async def endless() -> None:
@@ -40,9 +40,11 @@ def test_a_loop_that_is_stopped_ends_what_runs_on_it_and_can_begin_again() -> No
     loop.stop()
 
 
-def test_what_is_cancelled_ends_even_if_it_never_began() -> None:
+def test_a_coroutine_cancelled_before_it_begins_still_ends() -> None:
     loop = EventLoop()
-    loop.get().call_soon_threadsafe(time.sleep, 0.6)  # a busy loop: the work is begun and cancelled in one go
+    loop.get().call_soon_threadsafe(
+        time.sleep, 0.6
+    )  # a busy loop handles the start and the cancellation in the same iteration
     pages = list(loop.run_each([asyncio.sleep(60, n) for n in range(3)], lambda: True))
     outcomes = [outcome for page in pages for _, outcome, _ in page]
     assert [type(outcome) for outcome in outcomes] == [asyncio.CancelledError] * 3

@@ -1,4 +1,4 @@
-"""Generation: what a row gets, whatever shares its batch."""
+"""Generation: the answer of a row does not depend on the other rows of its batch."""
 
 import gc
 import itertools
@@ -55,9 +55,7 @@ def generated(answers: Sequence[Generated | AssayError]) -> list[Generated]:
     return [answer for answer in answers if isinstance(answer, Generated)]
 
 
-def test_greedy_answers_are_those_of_transformers_own_generate(
-    engine: TransformersEngine, model: ModelRef, folder: Path
-) -> None:
+def test_greedy_answers_equal_those_of_transformers(engine: TransformersEngine, model: ModelRef, folder: Path) -> None:
     asked = requests(20)
     network = AutoModelForCausalLM.from_pretrained(folder).eval()
     tokenizer = tiny_models.tokenizer()
@@ -72,8 +70,8 @@ def test_greedy_answers_are_those_of_transformers_own_generate(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_an_answer_does_not_depend_on_what_shares_its_batch(model: ModelRef, temperature: float) -> None:
-    """Not even its log-probabilities, bit by bit: order, size and company of the batch are all changed."""
+def test_an_answer_does_not_depend_on_the_other_rows_of_its_batch(model: ModelRef, temperature: float) -> None:
+    """Token ids and log-probabilities are equal bit by bit when order, size and contents of the batch change."""
     asked = requests(40, temperature=temperature, seed=5, top_p=0.95)
     wanted = [
         generated(TransformersEngine(EngineOptions({}, on_cpu=True)).generate(model, [request]))[0]
@@ -87,20 +85,18 @@ def test_an_answer_does_not_depend_on_what_shares_its_batch(model: ModelRef, tem
             together = [found[id(request)] for request in asked]
             assert together[: len(wanted)] == wanted
             wanted = together
-    assert len({answer.text for answer in wanted}) > 20, "answers that are all equal_lengths would prove nothing"
+    assert len({answer.text for answer in wanted}) > 20, "equal answers would prove nothing"
 
 
-def test_weights_in_onednns_form_answer_as_they_are_bit_by_bit(engine: TransformersEngine, model: ModelRef) -> None:
-    """A copy, whose weights may be changed, is held as it was read."""
+def test_packed_weights_give_the_same_answers_bit_by_bit(engine: TransformersEngine, model: ModelRef) -> None:
+    """A model copy, whose weights may be swapped, keeps them unpacked; the resident model packs them for oneDNN."""
     asked = requests(20)
     packed, plain = (generated(engine.generate(each, asked)) for each in (model, replace(model, copy="mine")))
     assert [(each.token_ids, each.logprobs) for each in packed] == [(each.token_ids, each.logprobs) for each in plain]
 
 
-def test_prompts_that_are_equal_are_answered_like_prompts_that_are_not(
-    engine: TransformersEngine, model: ModelRef
-) -> None:
-    """Three prompts of one length, four samples of each."""
+def test_samples_of_equal_prompts_equal_their_answers_alone(engine: TransformersEngine, model: ModelRef) -> None:
+    """Three prompts of the same length, with four samples each."""
     samples = [
         GenerateRequest(prompt, Sampling(max_new_tokens=20, temperature=1.0, seed=7), sample)
         for prompt in ("the first prompt", "a second prompt!", "third and last..")
@@ -108,10 +104,12 @@ def test_prompts_that_are_equal_are_answered_like_prompts_that_are_not(
     ]
     together = generated(engine.generate(model, [*samples, *requests(5)]))[:12]
     assert together == [generated(engine.generate(model, [sample]))[0] for sample in samples]
-    assert len({answer.token_ids for answer in together}) == 12, "each sample has its own chances"
+    assert len({answer.token_ids for answer in together}) == 12, "each sample has its own random numbers"
 
 
-def test_another_seed_is_another_answer_and_no_seed_is_chance(engine: TransformersEngine, model: ModelRef) -> None:
+def test_different_seeds_give_different_answers_and_without_a_seed_answers_are_random(
+    engine: TransformersEngine, model: ModelRef
+) -> None:
     (one,) = requests(1, temperature=1.0, max_new_tokens=30)
     texts = {
         generated(engine.generate(model, [replace(one, sampling=replace(one.sampling, seed=seed))]))[0].token_ids
@@ -139,11 +137,13 @@ def test_sampling_follows_the_models_distribution(engine: TransformersEngine, mo
         share = float(shares[token])
         assert abs(tokens.count(token) / 2000 - share) < 5 * (share * (1 - share) / 2000) ** 0.5
     assert set(drawn(300, top_k=5)) == set(kept)
-    inside = float(shares[kept[:4]].sum()) - 1e-6  # the fourth one completes this mass
+    inside = float(shares[kept[:4]].sum()) - 1e-6  # the fourth token completes this mass
     assert set(drawn(300, top_p=inside)) == set(kept[:4])
 
 
-def test_logprobs_are_those_of_the_model_itself(engine: TransformersEngine, model: ModelRef, folder: Path) -> None:
+def test_logprobs_equal_those_of_the_models_own_forward(
+    engine: TransformersEngine, model: ModelRef, folder: Path
+) -> None:
     asked = requests(6, temperature=1.2, top_k=10, seed=2)
     network = AutoModelForCausalLM.from_pretrained(folder).eval()
     for request, answer in zip(asked, generated(engine.generate(model, asked)), strict=True):
@@ -177,7 +177,7 @@ def test_chat_messages_go_through_the_models_template(engine: TransformersEngine
     assert chat.tokens_in == 7
 
 
-def test_what_is_wrong_with_one_request_does_not_concern_the_others(
+def test_an_invalid_request_does_not_affect_other_requests(
     engine: TransformersEngine, model: ModelRef, tmp_path: Path
 ) -> None:
     good = requests(3)
@@ -193,14 +193,14 @@ def test_what_is_wrong_with_one_request_does_not_concern_the_others(
     assert "chat template" in str(refused)
 
 
-def test_an_answer_ends_with_the_models_context(engine: TransformersEngine, model: ModelRef) -> None:
+def test_an_answer_ends_at_the_end_of_the_models_context(engine: TransformersEngine, model: ModelRef) -> None:
     (answer,) = generated(engine.generate(model, [GenerateRequest("x" * 500, Sampling(max_new_tokens=100))]))
     assert answer.tokens_in + answer.tokens_out <= 512
     assert answer.finish == "stop" or answer.tokens_out == 12
 
 
 def test_requests_join_the_running_batch(model: ModelRef) -> None:
-    """Further ones are asked for while others still run, and only as many as there is room for."""
+    """The engine asks for further requests while earlier requests run, and for no more than it has free rows."""
     engine = TransformersEngine(EngineOptions({}, on_cpu=True, rows=4))
     later, rooms = requests(10, variant=4), []
     done: dict[int, Generated | AssayError] = {}
@@ -211,7 +211,9 @@ def test_requests_join_the_running_batch(model: ModelRef) -> None:
         return given
 
     first = requests(4, variant=8)
-    assert engine.generate(model, first, done.__setitem__, more) == [], "what was told is not kept"
+    assert engine.generate(model, first, done.__setitem__, more) == [], (
+        "answers passed to the callback are not returned again"
+    )
     assert sorted(done) == list(range(14))
     answers = generated([done[index] for index in range(14)])
     assert any(0 < over < 14 for _, over in rooms)
@@ -219,7 +221,7 @@ def test_requests_join_the_running_batch(model: ModelRef) -> None:
     assert answers == generated(engine.generate(model, first + requests(10, variant=4)))
 
 
-def test_a_run_without_end_keeps_no_answer(model: ModelRef) -> None:
+def test_a_long_run_keeps_no_delivered_answers_in_memory(model: ModelRef) -> None:
     engine = TransformersEngine(EngineOptions({}, on_cpu=True, rows=8))
     asked = requests(200, max_new_tokens=2)
     kept: list[int] = []
@@ -233,17 +235,17 @@ def test_a_run_without_end_keeps_no_answer(model: ModelRef) -> None:
     assert kept[0] - before <= 8
 
 
-def test_work_that_is_no_longer_wanted_stops(engine: TransformersEngine, model: ModelRef) -> None:
+def test_a_cancelled_run_stops(engine: TransformersEngine, model: ModelRef) -> None:
     done: dict[int, Generated | AssayError] = {}
     asked = requests(10, max_new_tokens=400)
     asked[0] = replace(asked[0], sampling=Sampling(max_new_tokens=1))
     engine.generate(model, asked, done.__setitem__, is_cancelled=lambda: bool(done))
     assert isinstance(done[0], Generated)
     assert sum(isinstance(answer, NoLongerWanted) for answer in done.values()) >= 8
-    assert generated(engine.generate(model, asked[:1])), "the engine goes on"
+    assert generated(engine.generate(model, asked[:1])), "the engine answers the next request"
 
 
-def test_what_a_callback_raises_leaves_the_engine_usable(engine: TransformersEngine, model: ModelRef) -> None:
+def test_the_engine_is_usable_after_a_callback_raises(engine: TransformersEngine, model: ModelRef) -> None:
     def fall_over(*_: object) -> None:
         raise ZeroDivisionError
 
@@ -257,7 +259,7 @@ def test_what_a_callback_raises_leaves_the_engine_usable(engine: TransformersEng
 
 @pytest.fixture
 def fresh(model: ModelRef) -> TransformersEngine:
-    """An engine of this test alone, whose model is loaded."""
+    """Make an engine for a single test, and load its model."""
     engine = TransformersEngine(EngineOptions({}, on_cpu=True))
     engine.generate(model, requests(1))
     return engine
@@ -265,8 +267,8 @@ def fresh(model: ModelRef) -> TransformersEngine:
 
 @pytest.fixture
 def limit_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[torch.Tensor], bool]], list[int]]:
-    """Let the model's forward run out of memory when its input is too large. Gives the rows of each forward, with a
-    minus for one that failed."""
+    """Let the model's forward run out of memory when its input is too large. Returns the number of rows of each
+    forward, negative for a forward that failed."""
     forward = LlamaForCausalLM.forward
 
     def limit(too_large: Callable[[torch.Tensor], bool]) -> list[int]:
@@ -285,26 +287,28 @@ def limit_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[torch.T
     return limit
 
 
-def test_out_of_memory_halves_the_batch_and_all_are_answered(
+def test_out_of_memory_halves_the_batch_and_every_request_is_answered(
     engine: TransformersEngine,
     fresh: TransformersEngine,
     model: ModelRef,
     limit_memory: Callable[..., list[int]],
 ) -> None:
-    """It runs out in the middle of the answers, which begin again with the same chances."""
+    """Memory runs out in the middle of the answers, which start again with the same random numbers."""
     asked = requests(40, variant=1, temperature=0.8, seed=1)
     wanted = engine.generate(model, asked)
     passed = itertools.count()
     rows = limit_memory(lambda tokens: tokens.shape[0] > 7 and next(passed) > 12)
     told: list[tuple[int, Generated | AssayError]] = []
     fresh.generate(model, asked, lambda *answer: told.append(answer))
-    assert sorted(told, key=lambda each: each[0]) == list(enumerate(wanted)), "each once, though many began anew"
+    assert sorted(told, key=lambda each: each[0]) == list(enumerate(wanted)), (
+        "every request is answered once, although many answers started again"
+    )
     assert max(rows) > 14
     assert max(rows[-20:]) <= 7
-    assert sum(number < 0 for number in rows) <= 3, "32, 16 and 8 are too many"
+    assert sum(number < 0 for number in rows) <= 3, "batches of 32, 16 and 8 rows do not fit"
 
 
-def test_only_a_row_that_cannot_fit_alone_fails(
+def test_only_a_row_that_does_not_fit_alone_fails(
     engine: TransformersEngine,
     fresh: TransformersEngine,
     model: ModelRef,
@@ -317,10 +321,10 @@ def test_only_a_row_that_cannot_fit_alone_fails(
     answers = fresh.generate(model, asked, more=lambda _: [later.pop()] if later else [])
     assert isinstance(answers[20], DeviceOutOfMemory)
     assert answers[:20] == wanted
-    assert max(rows[-30:]) == 20, "the others have the whole batch again"
+    assert max(rows[-30:]) == 20, "the remaining rows share the full batch again"
 
 
-def test_other_errors_of_the_model_are_not_taken_for_memory(
+def test_other_errors_of_the_model_are_not_handled_as_out_of_memory(
     fresh: TransformersEngine, model: ModelRef, limit_memory: Callable[..., list[int]]
 ) -> None:
     def fall_over(_: torch.Tensor) -> bool:
@@ -331,10 +335,10 @@ def test_other_errors_of_the_model_are_not_taken_for_memory(
         fresh.generate(model, requests(2))
 
 
-def test_output_that_is_no_number_fails_its_own_row(
+def test_nan_output_fails_only_its_own_row(
     engine: TransformersEngine, fresh: TransformersEngine, model: ModelRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a prompt may do that overflows half precision."""
+    """In practice a prompt that overflows half precision causes such output."""
     asked = [
         *requests(5),
         GenerateRequest("x" * 150, Sampling(max_new_tokens=20, temperature=1.0)),
@@ -372,16 +376,18 @@ def small(config: type[Any], **given: Any) -> Any:
     ],
     ids=["mistral", "qwen2", "gemma3", "llama"],
 )
-def test_other_architectures_answer_as_by_themselves(config: Any, tmp_path: Path) -> None:
-    """Windows of attention that are shorter than the prompts among them."""
+def test_other_architectures_answer_like_transformers(config: Any, tmp_path: Path) -> None:
+    """Some of the architectures have attention windows that are shorter than the prompts."""
     folder = tiny_models.write(tmp_path, config)
-    test_greedy_answers_are_those_of_transformers_own_generate(
+    test_greedy_answers_equal_those_of_transformers(
         TransformersEngine(EngineOptions({}, on_cpu=True)), ModelRef(str(folder)), folder
     )
 
 
-def test_answers_that_another_batch_might_change_say_so(tmp_path: Path) -> None:
-    folder = tiny_models.write(tmp_path / "model", tiny_models.llama(initializer_range=0.02))  # all tokens alike
+def test_close_calls_count_tokens_that_a_different_batch_might_change(tmp_path: Path) -> None:
+    folder = tiny_models.write(
+        tmp_path / "model", tiny_models.llama(initializer_range=0.02)
+    )  # gives every token nearly the same probability
     engine, model = TransformersEngine(EngineOptions({})), ModelRef(str(folder), copy="mine")
     greedy, drawn = Sampling(max_new_tokens=8), Sampling(8, 1.0, seed=1)
     asked = [GenerateRequest(f"{n} abc", sampling) for sampling in (greedy, drawn) for n in range(16)]
@@ -392,8 +398,8 @@ def test_answers_that_another_batch_might_change_say_so(tmp_path: Path) -> None:
 
     assert close_calls() == [0] * 32
     resident = engine._models.get(model, "generate")
-    resident.model.network.to(torch.bfloat16)  # whatever this CPU would choose
+    resident.model.network.to(torch.bfloat16)  # regardless of the type that suits this CPU
     resident.batch = None
     coarse = close_calls()
     assert sum(coarse[:16]) > 0
-    assert coarse[16:] == [0] * 16, "what is drawn is no close call"
+    assert coarse[16:] == [0] * 16, "a sampled token is never a close call"

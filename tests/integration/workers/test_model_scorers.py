@@ -1,4 +1,4 @@
-"""Model scorers: in batches what they are one by one."""
+"""Model scorers: the scores of a batch equal the scores of its items alone."""
 
 import random
 from pathlib import Path
@@ -49,7 +49,7 @@ def values(found: list[Any]) -> list[Any]:
     return found
 
 
-def test_rewards_are_those_of_one_by_one(engine: TransformersEngine, rewards: ModelRef) -> None:
+def test_rewards_do_not_depend_on_the_batch(engine: TransformersEngine, rewards: ModelRef) -> None:
     asked = [RewardRequest(*pair) for pair in zip(texts(300, 50), texts(300, 60, 1), strict=True)]
     together = values(engine.reward(rewards, asked))
     alone = [values(engine.reward(rewards, [request]))[0] for request in asked[:60]]
@@ -60,7 +60,7 @@ def test_rewards_are_those_of_one_by_one(engine: TransformersEngine, rewards: Mo
     assert [each.value for each in bounded] == pytest.approx(wanted, abs=1e-6)
 
 
-def test_scores_are_those_of_the_model_itself_without_padding(engine: TransformersEngine, rewards: ModelRef) -> None:
+def test_scores_equal_those_of_the_model_without_padding(engine: TransformersEngine, rewards: ModelRef) -> None:
     network = BertForSequenceClassification.from_pretrained(rewards.name).eval()
     prompts, responses = texts(20, 50), texts(20, 60, 1)
     found = values(engine.reward(rewards, [RewardRequest(*pair) for pair in zip(prompts, responses, strict=True)]))
@@ -74,7 +74,7 @@ def test_scores_are_those_of_the_model_itself_without_padding(engine: Transforme
         assert embedding.vector == pytest.approx(normalize(states.mean(0), dim=0).tolist(), abs=1e-4)
 
 
-def test_a_reward_is_what_the_model_says_of_the_whole_dialogue(engine: TransformersEngine, tmp_path: Path) -> None:
+def test_a_reward_is_the_models_logit_for_the_whole_dialogue(engine: TransformersEngine, tmp_path: Path) -> None:
     config = tiny_models.llama(num_labels=1)
     torch.manual_seed(0)
     network = AutoModelForSequenceClassification.from_config(config).eval()
@@ -94,7 +94,7 @@ def test_a_reward_is_what_the_model_says_of_the_whole_dialogue(engine: Transform
     assert text.tokens == len("three") + len("four") + 2
 
 
-def test_a_pair_that_is_too_long_loses_the_beginning_of_its_longer_part(
+def test_a_pair_that_is_too_long_is_truncated_at_the_start_of_its_longer_part(
     engine: TransformersEngine, rewards: ModelRef
 ) -> None:
     fits, one, other = values(
@@ -111,10 +111,12 @@ def test_a_pair_that_is_too_long_loses_the_beginning_of_its_longer_part(
     assert one.truncated
     assert other.truncated
     assert one.tokens == other.tokens == 128
-    assert one.value == pytest.approx(other.value, abs=1e-5), "what remains of both is the same"
+    assert one.value == pytest.approx(other.value, abs=1e-5), "both pairs are equal after truncation"
 
 
-def test_a_classifier_of_several_labels_is_no_reward_model(engine: TransformersEngine, tmp_path: Path) -> None:
+def test_a_classifier_of_several_labels_is_refused_as_a_reward_model(
+    engine: TransformersEngine, tmp_path: Path
+) -> None:
     config = tiny_models.bert()
     config.num_labels = 3
     tiny_models.write(tmp_path, config)
@@ -139,7 +141,7 @@ def test_embeddings_have_length_one_and_do_not_depend_on_their_batch(
     assert (long.truncated, long.tokens) == (True, 128)
 
 
-def test_likelihoods_are_those_of_one_by_one(engine: TransformersEngine, generates: ModelRef) -> None:
+def test_likelihoods_do_not_depend_on_the_batch(engine: TransformersEngine, generates: ModelRef) -> None:
     asked = [AnswerRequest(*pair) for pair in zip(texts(200, 100), texts(200, 60, 1), strict=True)]
     together: list[Likelihood] = values(engine.likelihood(generates, asked))
     for request, found in list(zip(asked, together, strict=True))[:50]:
@@ -149,7 +151,7 @@ def test_likelihoods_are_those_of_one_by_one(engine: TransformersEngine, generat
         assert found.mean == pytest.approx(found.total / len(request.answer))
 
 
-def test_a_likelihood_is_what_the_model_gives_after_the_prompt(engine: TransformersEngine, generates: ModelRef) -> None:
+def test_a_likelihood_is_that_of_the_response_after_the_prompt(engine: TransformersEngine, generates: ModelRef) -> None:
     network = LlamaForCausalLM.from_pretrained(generates.name).eval()
     (found,) = values(engine.likelihood(generates, [AnswerRequest([{"role": "user", "content": "hi"}], "hello")]))
     tokens = tiny_models.tokenizer()("<user>hi<assistant>hello", return_tensors="pt")["input_ids"]
@@ -159,7 +161,7 @@ def test_a_likelihood_is_what_the_model_gives_after_the_prompt(engine: Transform
     assert found.tokens_in == 4
 
 
-def test_perplexity_is_that_of_transformers_own_loss(engine: TransformersEngine, generates: ModelRef) -> None:
+def test_perplexity_equals_the_loss_of_transformers(engine: TransformersEngine, generates: ModelRef) -> None:
     network = LlamaForCausalLM.from_pretrained(generates.name).eval()
     asked = texts(30, 200)
     found: list[Scored] = values(engine.perplexity(generates, asked))
@@ -171,14 +173,14 @@ def test_perplexity_is_that_of_transformers_own_loss(engine: TransformersEngine,
         assert scored.tokens == len(text)
 
 
-def test_a_text_that_cannot_be_scored_fails_alone(engine: TransformersEngine, generates: ModelRef) -> None:
+def test_a_text_that_cannot_be_scored_fails_only_its_item(engine: TransformersEngine, generates: ModelRef) -> None:
     kinds = [type(each) for each in engine.perplexity(generates, ["fine", "", "x", "y" * 600, "fine too"])]
     assert kinds == [Scored, InvalidRequest, InvalidRequest, PromptTooLong, Scored]
     asked = [AnswerRequest("a", "b"), AnswerRequest("a", ""), AnswerRequest("a", "b" * 600)]
     assert [type(each) for each in engine.likelihood(generates, asked)] == [Likelihood, InvalidRequest, PromptTooLong]
 
 
-def test_out_of_memory_makes_smaller_batches_and_one_that_alone_is_too_large_fails(
+def test_out_of_memory_halves_batches_and_fails_only_a_text_too_large_alone(
     engine: TransformersEngine, rewards: ModelRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = [RewardRequest(*pair) for pair in zip(texts(100, 40), texts(100, 40, 1), strict=True)]

@@ -1,4 +1,4 @@
-"""Models: found, refused with a reason, held as long as there is memory."""
+"""Models: found by path, refused with a reason, and kept in memory until they are evicted."""
 
 import shutil
 from pathlib import Path
@@ -41,10 +41,10 @@ def refusal(engine: TransformersEngine, model: ModelRef) -> str:
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_weights_are_held_once_and_nothing_of_their_file(
+def test_weights_are_held_once_and_independently_of_their_file(
     engine: TransformersEngine, tmp_path: Path, tied: bool
 ) -> None:
-    """So that a file that is written anew cannot change what was loaded."""
+    """A file that is rewritten must not change loaded weights, as it would if they were memory-mapped."""
     folder = tiny_models.write(tmp_path / "model", tiny_models.llama(tie_word_embeddings=tied))
     model = ModelRef(str(folder))
     before = engine.generate(model, ASKED)
@@ -62,8 +62,8 @@ def test_weights_are_held_once_and_nothing_of_their_file(
     assert engine.generate(model, ASKED) == before
 
 
-def test_code_that_reads_packed_weights_or_writes_them_to_a_file_finds_their_values() -> None:
-    """As Mamba's does, beside its products."""
+def test_packed_weights_are_read_and_saved_with_their_original_values() -> None:
+    """Mamba's code reads its weights in this way, besides multiplying with them."""
     network = torch.nn.Sequential(torch.nn.Linear(24, 12), torch.nn.Linear(12, 3))
     before = [layer.weight.detach().clone() for layer in network if isinstance(layer, torch.nn.Linear)]
     use_onednn(network)
@@ -74,13 +74,15 @@ def test_code_that_reads_packed_weights_or_writes_them_to_a_file_finds_their_val
     assert all(map(torch.equal, [written["0.weight"], written["1.weight"]], before))
 
 
-def test_a_directory_that_is_not_there_is_named(engine: TransformersEngine, tmp_path: Path) -> None:
+def test_a_missing_directory_is_named(engine: TransformersEngine, tmp_path: Path) -> None:
     assert refusal(engine, ModelRef(str(tmp_path / "gone"))) == f"ModelMissing: no such directory: {tmp_path / 'gone'}"
     (tmp_path / "file").touch()
     assert "is a file" in refusal(engine, ModelRef(str(tmp_path / "file")))
 
 
-def test_a_directory_that_is_no_model_says_what_is_missing(engine: TransformersEngine, folder: Path) -> None:
+def test_the_error_for_a_directory_without_a_model_names_the_missing_file(
+    engine: TransformersEngine, folder: Path
+) -> None:
     (folder / "model.safetensors").rename(folder / "elsewhere")
     assert "weights missing" in refusal(engine, ModelRef(str(folder)))
     (folder / "config.json").unlink()
@@ -98,7 +100,9 @@ def test_a_directory_that_is_no_model_says_what_is_missing(engine: TransformersE
         ("model.safetensors", (10**12).to_bytes(8, "little")),
     ],
 )
-def test_a_broken_file_is_a_sentence(engine: TransformersEngine, folder: Path, file: str, content: bytes) -> None:
+def test_a_broken_file_is_refused_with_a_sentence(
+    engine: TransformersEngine, folder: Path, file: str, content: bytes
+) -> None:
     (folder / file).write_bytes(content)
     assert refusal(engine, ModelRef(str(folder))).startswith("NotAModel: not a model")
 
@@ -109,7 +113,7 @@ def test_a_truncated_download_is_refused(engine: TransformersEngine, folder: Pat
     assert "not a model" in refusal(engine, ModelRef(str(folder)))
 
 
-def test_weights_that_are_missing_are_not_made_up(engine: TransformersEngine, folder: Path) -> None:
+def test_missing_weights_are_refused_and_never_initialized_at_random(engine: TransformersEngine, folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
@@ -118,12 +122,12 @@ def test_weights_that_are_missing_are_not_made_up(engine: TransformersEngine, fo
         engine.reward(ModelRef(str(tiny_models.write(folder.parent / "generates"))), [])
 
 
-def test_the_worker_lives_on_after_a_failure(engine: TransformersEngine, folder: Path, tmp_path: Path) -> None:
+def test_the_engine_is_usable_after_a_failed_load(engine: TransformersEngine, folder: Path, tmp_path: Path) -> None:
     refusal(engine, ModelRef(str(tmp_path / "gone")))
     assert isinstance(engine.generate(ModelRef(str(folder)), ASKED)[0], Generated)
 
 
-def test_an_architecture_with_another_kind_of_past_is_refused(engine: TransformersEngine, tmp_path: Path) -> None:
+def test_an_architecture_with_an_unsupported_cache_is_refused(engine: TransformersEngine, tmp_path: Path) -> None:
     for config in (
         MambaConfig(vocab_size=260, hidden_size=32, num_hidden_layers=2, state_size=4),
         BloomConfig(vocab_size=260, hidden_size=64, n_layer=2, n_head=4),
@@ -145,7 +149,9 @@ def test_a_hub_model_needs_a_pinned_revision_and_is_taken_from_the_cache_when_of
     assert answer.version == COMMIT
 
 
-def test_a_version_changes_with_the_weights_and_not_with_the_place(tmp_path: Path, engine: TransformersEngine) -> None:
+def test_a_models_version_depends_on_its_weights_and_not_on_its_path(
+    tmp_path: Path, engine: TransformersEngine
+) -> None:
     one = tiny_models.write(tmp_path / "one")
     shutil.copytree(one, tmp_path / "same")
     other = tiny_models.write(tmp_path / "other", seed=1)
@@ -157,7 +163,7 @@ def test_a_version_changes_with_the_weights_and_not_with_the_place(tmp_path: Pat
     assert versions[0] == versions[1] != versions[2]
 
 
-def test_other_files_in_a_models_directory_are_loaded_anew(tmp_path: Path, engine: TransformersEngine) -> None:
+def test_a_model_is_loaded_again_after_its_files_change(tmp_path: Path, engine: TransformersEngine) -> None:
     folder = tiny_models.write(tmp_path / "latest")
     (before,) = engine.generate(ModelRef(str(folder)), ASKED)
     tiny_models.write(folder, seed=1)
@@ -168,21 +174,21 @@ def test_other_files_in_a_models_directory_are_loaded_anew(tmp_path: Path, engin
     assert after.token_ids != before.token_ids
     shutil.rmtree(folder)
     (again,) = engine.generate(ModelRef(str(folder)), ASKED)
-    assert again == after, "what is loaded answers though its files are gone"
+    assert again == after, "a loaded model answers although its files are deleted"
 
 
 # --- residents ---
 
 
-def test_models_stay_and_the_least_recently_used_makes_room(tmp_path: Path) -> None:
+def test_models_stay_resident_until_the_least_recently_used_is_evicted(tmp_path: Path) -> None:
     told: list[ModelInventory] = []
     a, b, c = (ModelRef(str(tiny_models.write(tmp_path / name))) for name in "abc")
     size = (tmp_path / "a/model.safetensors").stat().st_size
-    extra = 100_000_000 + 2 * size  # what loading one takes beside what is held
+    extra = 100_000_000 + 2 * size  # memory that loading takes in addition to resident models
     engine = TransformersEngine(EngineOptions({}, on_cpu=True, memory_bytes=extra + 2 * size + 2_000_000), told.append)
     for model in (a, b, a):
         engine.generate(model, ASKED)
-    assert [inventory.loading for inventory in told] == [a.name, "", b.name, ""], "the third one is here already"
+    assert [inventory.loading for inventory in told] == [a.name, "", b.name, ""], "the third model is resident already"
     assert engine.inventory.loaded == (b.name, a.name)
     engine = TransformersEngine(EngineOptions({}, on_cpu=True, memory_bytes=extra), told.append)
     for model in (a, b, a, c):
@@ -192,7 +198,7 @@ def test_models_stay_and_the_least_recently_used_makes_room(tmp_path: Path) -> N
     assert b.name not in engine.inventory.loaded
 
 
-def test_a_model_that_is_too_large_says_what_it_needs(folder: Path) -> None:
+def test_the_error_for_a_too_large_model_names_the_memory_it_needs(folder: Path) -> None:
     told: list[ModelInventory] = []
     engine = TransformersEngine(EngineOptions({}, on_cpu=True, memory_bytes=90_000_000), told.append)
     with pytest.raises(ModelTooLarge, match=r"out of memory: .* needs about 0\.1 GB, and 0\.1 GB are free"):
@@ -201,7 +207,7 @@ def test_a_model_that_is_too_large_says_what_it_needs(folder: Path) -> None:
     assert not told[-1].loading, "it is not announced as loading for ever"
 
 
-def test_memory_that_runs_out_while_loading_is_said_too(
+def test_out_of_memory_while_loading_is_reported(
     folder: Path, engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fall_over(*_: object, **__: object) -> None:
@@ -213,10 +219,10 @@ def test_memory_that_runs_out_while_loading_is_said_too(
 
 
 @pytest.mark.parametrize(("gpus", "wanted"), [(1, torch.device("cuda")), (2, "auto")])
-def test_a_model_is_spread_over_the_gpus_of_a_slot_if_there_are_several(
+def test_a_model_is_spread_over_the_gpus_of_a_slot(
     folder: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, wanted: object
 ) -> None:
-    """What transformers is asked for; that is then done on the CPU, which is all that every machine has."""
+    """Check the arguments for transformers, and load on the CPU instead, because not every machine has GPUs."""
     asked, from_pretrained = [], AutoModelForCausalLM.from_pretrained
 
     def on_the_cpu(*given: object, device_map: object, **options: object) -> object:
@@ -230,7 +236,7 @@ def test_a_model_is_spread_over_the_gpus_of_a_slot_if_there_are_several(
     assert (asked, model.device.type) == ([wanted], "cpu")
 
 
-def test_a_default_model_that_is_not_prepared_says_how(tmp_path: Path) -> None:
+def test_the_error_for_an_unprepared_default_model_names_the_command(tmp_path: Path) -> None:
     engine = TransformersEngine(EngineOptions({"smollm2": tmp_path / "gone"}, on_cpu=True))
     with pytest.raises(ModelMissing, match=r"python -m workers\.engines\.default_models"):
         engine.generate(ModelRef("smollm2"), ASKED)
@@ -239,7 +245,7 @@ def test_a_default_model_that_is_not_prepared_says_how(tmp_path: Path) -> None:
 # --- precision ---
 
 
-def test_the_type_follows_what_the_cpu_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_type_depends_on_the_cpus_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
     assert choose_dtype("auto", cpu) is torch.float32
     for capable, wanted in ((True, torch.bfloat16), (False, torch.float32)):
@@ -248,7 +254,7 @@ def test_the_type_follows_what_the_cpu_can(monkeypatch: pytest.MonkeyPatch) -> N
     assert choose_dtype("float16", cpu) is torch.float32
 
 
-def test_a_model_is_held_in_the_type_that_was_asked_for(folder: Path, engine: TransformersEngine) -> None:
+def test_a_model_is_held_in_the_requested_type(folder: Path, engine: TransformersEngine) -> None:
     if choose_dtype("bfloat16", torch.device("cpu")) is not torch.bfloat16:
         pytest.skip("this CPU has no bfloat16")
     (half,) = engine.generate(ModelRef(str(folder), dtype="bfloat16"), [GenerateRequest("hello", logprobs=True)])

@@ -1,4 +1,4 @@
-"""The policy pool with real sockets: before a server built as openpi's own is, and before servers that misbehave."""
+"""Policy pool over real sockets: with a server built like openpi's own server, and with servers that misbehave."""
 
 import shutil
 import socket
@@ -49,7 +49,7 @@ def development() -> Iterator[Handle]:
 
 @pytest.fixture
 def server(development: Handle) -> Iterator[Handle]:
-    """One that is as new."""
+    """Yield the development policy, and reset its knobs after the test."""
     yield development
     development.set(
         **dict.fromkeys([f"share_{fate}" for fate in ("error", "hang", "garbage", "shape", "drop")], 0),
@@ -57,10 +57,10 @@ def server(development: Handle) -> Iterator[Handle]:
     )  # fmt: skip
 
 
-# --- what a good server gets and gives ---
+# --- calls of a correct server ---
 
 
-def test_a_call_through_the_pool_is_what_openpis_server_understands() -> None:
+def test_openpis_server_understands_a_call_through_the_pool() -> None:
     picture = np.random.default_rng(0).integers(0, 255, (224, 224, 3), np.uint8)
     observation = {"observation/image": picture, "observation/state": np.arange(8.0), "prompt": "pick up the bowl"}
 
@@ -83,7 +83,7 @@ def test_a_call_through_the_pool_is_what_openpis_server_understands() -> None:
         assert "Authorization" not in server.headers[0]
 
 
-def test_the_key_travels_as_openpi_sends_it_and_a_refusal_is_said(server: Handle) -> None:
+def test_the_key_is_sent_like_openpi_sends_it_and_a_refusal_is_reported(server: Handle) -> None:
     with ReferencePolicy() as reference:
         connection = Connection(Address(reference.url, "s3cret"))
         with closing(connection):
@@ -99,9 +99,7 @@ def test_the_key_travels_as_openpi_sends_it_and_a_refusal_is_said(server: Handle
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="a certificate is made with openssl")
-def test_a_secured_server_is_talked_to_once_its_certificate_is_trusted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tls_server_is_used_only_with_a_trusted_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     command = f"openssl req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {certificate} -days 2 -subj /CN=test"
     subprocess.run([*command.split(), "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
@@ -131,7 +129,7 @@ def test_large_messages_pass_uncompressed_both_ways() -> None:
         assert "Sec-WebSocket-Extensions" not in server.headers[0]
 
 
-def test_one_request_is_in_flight_per_server_however_many_call() -> None:
+def test_at_most_one_request_per_server_is_in_flight() -> None:
     with (
         ReferencePolicy(latency_s=0.005) as one,
         ReferencePolicy(latency_s=0.005) as two,
@@ -141,11 +139,11 @@ def test_one_request_is_in_flight_per_server_however_many_call() -> None:
         list(threads.map(lambda _: pool.infer(OBSERVATION, wait_s=PATIENCE_S), range(60)))
         assert one.early == two.early == 0
         assert len(one.requests) + len(two.requests) == 60
-        assert min(len(one.requests), len(two.requests)) >= 10, "both are used"
-        assert len(one.headers) == len(two.headers) == 1, "over one connection each"
+        assert min(len(one.requests), len(two.requests)) >= 10, "both servers are used"
+        assert len(one.headers) == len(two.headers) == 1, "each server has a single connection"
 
 
-def test_callers_are_served_in_the_order_they_came(server: Handle) -> None:
+def test_callers_are_served_in_order_of_arrival(server: Handle) -> None:
     server.set(hold=True)
     order: list[int] = []
     with pool_of(server.url) as pool:
@@ -158,14 +156,14 @@ def test_callers_are_served_in_the_order_they_came(server: Handle) -> None:
         threads = [threading.Thread(target=call, args=(number,)) for number in range(6)]
         for number, thread in enumerate(threads):
             thread.start()
-            wait_until(lambda ahead=number: order and len(pool._waiters) == ahead, "it has its place in the row")
+            wait_until(lambda ahead=number: order and len(pool._waiters) == ahead, "the caller is queued")
         server.set(hold=False)
         for thread in threads:
             thread.join()
     assert order == list(range(6))
 
 
-# --- a typed error for everything that can go wrong, and a pool that heals ---
+# --- a typed error for each fault, and recovery of the pool ---
 
 
 @pytest.mark.parametrize(
@@ -173,12 +171,12 @@ def test_callers_are_served_in_the_order_they_came(server: Handle) -> None:
     [
         ({"share_error": 1, "error": "RuntimeError"}, PolicyBroken, "broke: RuntimeError: told to fail"),
         ({"share_error": 1, "error": "ValueError"}, PolicyFailed, "ValueError: told to fail"),
-        ({"share_hang": 1}, PolicyTimeout, "was too slow"),
+        ({"share_hang": 1}, PolicyTimeout, "timed out"),
         ({"share_garbage": 1}, PolicyBroken, "does not speak the policy protocol"),
         ({"share_drop": 1}, PolicyUnavailable, "has gone"),
     ],
 )
-def test_a_fault_is_a_typed_error_and_the_server_is_used_again_when_it_is_mended(
+def test_a_fault_is_a_typed_error_and_a_repaired_server_is_used_again(
     server: Handle, knobs: dict[str, Any], kind: type[AssayError], said: str
 ) -> None:
     with pool_of(server.url) as pool:
@@ -191,22 +189,22 @@ def test_a_fault_is_a_typed_error_and_the_server_is_used_again_when_it_is_mended
         server.set(share_error=0, share_hang=0, share_garbage=0, share_drop=0)
         pool.infer(OBSERVATION, wait_s=PATIENCE_S)
         status = of(pool, server.url)
-        assert (status.calls, status.errors, status.reconnects) == (3, 1, 1), "the old socket was thrown away"
+        assert (status.calls, status.errors, status.reconnects) == (3, 1, 1), "the old socket was discarded"
 
 
-def test_an_observation_the_policy_cannot_use_is_the_requests_failure(server: Handle) -> None:
+def test_an_invalid_observation_is_a_failure_of_the_request(server: Handle) -> None:
     with pool_of(server.url) as pool:
         with pytest.raises(PolicyFailed, match="KeyError: 'prompt'"):
             pool.infer({"observation/state": np.zeros(2)}, wait_s=PATIENCE_S)
         with pytest.raises(PolicyFailed, match="cannot be sent"):
             pool.infer({"observation/state": object()}, wait_s=PATIENCE_S)
-        assert of(pool, server.url).calls == 1, "what cannot be sent takes nobody's turn"
+        assert of(pool, server.url).calls == 1, "an observation that cannot be encoded uses no call of the server"
 
 
 @contextmanager
 def listening(answer: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A server of bytes: each connection is given to `answer` in a thread."""
-    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as open_ones:
+    """TCP server that runs `answer` in a thread for each connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as connections:
 
         def accept() -> None:
             while True:
@@ -214,7 +212,7 @@ def listening(answer: Callable[[socket.socket], None]) -> Iterator[str]:
                     connection, _ = listener.accept()
                 except OSError:
                     return
-                open_ones.callback(connection.close)
+                connections.callback(connection.close)
                 threading.Thread(target=answer, args=(connection,), daemon=True).start()
 
         threading.Thread(target=accept, daemon=True).start()
@@ -222,11 +220,11 @@ def listening(answer: Callable[[socket.socket], None]) -> Iterator[str]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def say_nothing(_: socket.socket) -> None:
-    """A host whose process is stuck: the kernel still takes connections."""
+def stay_silent(_: socket.socket) -> None:
+    """Act like a host with a stuck process, for which the kernel still accepts connections."""
 
 
-def babble(connection: socket.socket) -> None:
+def send_smtp(connection: socket.socket) -> None:
     connection.sendall(b"220 smtp.example.org ready\r\n\r\n" * 3)
 
 
@@ -239,7 +237,7 @@ def hang_up(connection: socket.socket) -> None:
 
 
 def drip(connection: socket.socket) -> None:
-    """One byte at a time, for ever: no single wait is long."""
+    """Send a byte at a time without end, so that no single read waits long."""
     ended = threading.Event()
     try:
         connection.sendall(b"HTTP/1.1 101 Switching Protocols\r\n")
@@ -252,14 +250,14 @@ def drip(connection: socket.socket) -> None:
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        (say_nothing, PolicyTimeout),
+        (stay_silent, PolicyTimeout),
         (drip, PolicyTimeout),
-        (babble, PolicyBroken),
+        (send_smtp, PolicyBroken),
         (answer_http, PolicyUnavailable),
         (hang_up, PolicyUnavailable),
     ],
 )
-def test_what_is_no_policy_server_is_found_out_and_holds_nobody_up(
+def test_a_port_without_a_policy_server_is_detected_and_blocks_no_call(
     answer: Callable[[socket.socket], None], kind: type[AssayError], server: Handle
 ) -> None:
     limits = IMPATIENT if kind is PolicyTimeout else PATIENT
@@ -269,51 +267,52 @@ def test_what_is_no_policy_server_is_found_out_and_holds_nobody_up(
         with pool_of(url, server.url, limits=limits) as pool:
             for _ in range(5):
                 pool.infer(OBSERVATION, wait_s=PATIENCE_S)
-            assert of(pool, server.url).calls == 5, "the other goes on"
-            wait_until(lambda: of(pool, url).broken, "it is known to be broken")
+            assert of(pool, server.url).calls == 5, "the working server answers every call"
+            wait_until(lambda: of(pool, url).broken, "the pool marks the server as broken")
             assert of(pool, url).error
 
 
 @pytest.mark.parametrize(("greeting", "kind"), [("none", PolicyTimeout), ("garbage", PolicyBroken)])
-def test_a_server_that_does_not_greet_properly_is_not_used(
-    server: Handle, greeting: str, kind: type[AssayError]
-) -> None:
+def test_a_server_with_an_invalid_greeting_is_not_used(server: Handle, greeting: str, kind: type[AssayError]) -> None:
     server.set(greeting=greeting)
     limits = IMPATIENT if kind is PolicyTimeout else PATIENT
     with closing(Connection(Address(server.url), limits)) as connection, pytest.raises(kind):
         connection.connect()
 
 
-def test_a_server_that_is_not_there_fails_at_the_deadline_with_the_reason() -> None:
+def test_an_absent_server_fails_the_call_at_its_deadline_with_a_reason() -> None:
     with pool_of(f"ws://127.0.0.1:{free_port()}") as pool:
         pool.warm()  # does not wait
-        wait_until(lambda: pool.status()[0].broken, "it was tried")
+        wait_until(lambda: pool.status()[0].broken, "the pool tried to connect")
         with pytest.raises(PolicyUnavailable, match=r"(?s)No policy server was free within 0 s.*refused"):
             pool.infer(OBSERVATION, wait_s=0.1)
 
 
-def test_a_server_that_appears_later_is_used_by_those_who_wait() -> None:
+def test_a_server_that_appears_later_serves_waiting_calls() -> None:
     port = free_port()
     with pool_of(f"ws://127.0.0.1:{port}") as pool, ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(pool.infer, OBSERVATION, PATIENCE_S)
-        wait_until(lambda: pool.status()[0].broken, "it was tried in vain")
+        wait_until(lambda: pool.status()[0].broken, "the pool tried to connect without success")
         assert not waiting.done()
         with ReferencePolicy(port=port) as server:
             assert waiting.result(PATIENCE_S).values["actions"].shape == (10, 2)
             assert server.url == pool.urls[0]
 
 
-def test_a_server_that_is_restarted_is_connected_again_without_being_called() -> None:
+def test_the_pool_reconnects_to_a_restarted_server_without_a_call() -> None:
     with ReferencePolicy(metadata={"version": "1"}) as server, pool_of(server.url, tend_s=0.05) as pool:
         pool.infer(OBSERVATION, wait_s=PATIENCE_S)
         server.hang_up()
-        wait_until(lambda: of(pool, server.url).connected and of(pool, server.url).reconnects == 1, "it is back")
+        wait_until(
+            lambda: of(pool, server.url).connected and of(pool, server.url).reconnects == 1,
+            "the pool is connected again",
+        )
         pool.infer(OBSERVATION, wait_s=PATIENCE_S)
         assert (of(pool, server.url).calls, of(pool, server.url).reconnects) == (2, 1)
 
 
 def test_an_idle_connection_answers_the_servers_pings() -> None:
-    """Servers close clients that do not; a pool may be idle for hours."""
+    """Servers disconnect clients that do not answer pings, and a pool may be idle for hours."""
     with ReferencePolicy() as server, pool_of(server.url, tend_s=0.02) as pool:
         pool.infer(OBSERVATION, wait_s=PATIENCE_S)
         server.ping_idle = True
@@ -322,7 +321,7 @@ def test_an_idle_connection_answers_the_servers_pings() -> None:
         pool.infer(OBSERVATION, wait_s=PATIENCE_S)
 
 
-def test_a_server_that_fails_again_and_again_is_let_alone_for_longer() -> None:
+def test_the_pool_backs_off_longer_after_repeated_failures() -> None:
     connection = Connection(Address(f"ws://127.0.0.1:{free_port()}"), IMPATIENT)
     waits = []
     for _ in range(4):
@@ -331,15 +330,15 @@ def test_a_server_that_fails_again_and_again_is_let_alone_for_longer() -> None:
         waits.append(connection.retry_in_s)
     assert waits == sorted(waits)
     assert waits[-1] > 4 * waits[0]
-    with pytest.raises(PolicyUnavailable, match="Let alone"):
+    with pytest.raises(PolicyUnavailable, match="Backing off"):
         connection.infer(OBSERVATION)
 
 
-# --- one owner of all processes ---
+# --- one owner process per server ---
 
 
 class Ledger:
-    """Who owns which server, as all processes see it."""
+    """Record of the owner of each server, shared by every process of the test."""
 
     def __init__(self) -> None:
         self._owners: dict[str, str] = {}
@@ -373,16 +372,18 @@ class NamedOwner:
         self._ledger.give_back(url, self._name)
 
 
-def test_a_server_has_one_owner_and_goes_to_the_next_when_it_is_given_back(server: Handle) -> None:
-    wait_until(lambda: server.counts().get("connections", 0) == 0, "earlier ones are gone")
+def test_a_server_has_one_owner_and_the_next_owner_takes_it_when_it_is_released(server: Handle) -> None:
+    wait_until(lambda: server.counts().get("connections", 0) == 0, "connections of earlier tests are closed")
     server.reset()
     ledger = Ledger()
     first = Pool([Address(server.url)], PATIENT, ledger.owner("first"), tend_s=0.05)
     with pool_of(server.url, owner=ledger.owner("second"), tend_s=0.05) as second:
         first.infer(OBSERVATION, wait_s=PATIENCE_S)
         second.warm()
-        wait_until(lambda: of(second, server.url).elsewhere, "the second knows whose it is")
-        with pytest.raises(PolicyUnavailable, match="is another process's"):
+        wait_until(
+            lambda: of(second, server.url).elsewhere, "the second pool sees that another process owns the server"
+        )
+        with pytest.raises(PolicyUnavailable, match="is leased by another process"):
             second.infer(OBSERVATION, wait_s=0.1)
         assert server.counts()["peak_connections"] == 1
         first.close()
@@ -390,23 +391,23 @@ def test_a_server_has_one_owner_and_goes_to_the_next_when_it_is_given_back(serve
         assert not of(first, server.url).connected
 
 
-def test_an_owner_that_lost_its_server_lets_go_of_it(server: Handle) -> None:
+def test_a_pool_disconnects_from_a_server_that_it_no_longer_owns(server: Handle) -> None:
     ledger = Ledger()
     with pool_of(server.url, owner=ledger.owner("first"), tend_s=0.05) as first:
         first.infer(OBSERVATION, wait_s=PATIENCE_S)
         ledger.give_to(server.url, "another")
-        wait_until(lambda: of(first, server.url).elsewhere, "it has noticed")
-        wait_until(lambda: server.counts()["connections"] == 0, "its connection is closed")
+        wait_until(lambda: of(first, server.url).elsewhere, "the pool notices the new owner")
+        wait_until(lambda: server.counts()["connections"] == 0, "the pool closes its connection")
 
 
-# --- what it says of itself ---
+# --- status of the pool ---
 
 
-def test_the_status_keeps_its_old_fields_and_tells_more(server: Handle) -> None:
+def test_the_status_has_the_fields_of_earlier_releases_and_more(server: Handle) -> None:
     absent = free_port()
     with pool_of(server.url, f"ws://127.0.0.1:{absent}") as pool:
         pool.infer(OBSERVATION, wait_s=PATIENCE_S)
-        wait_until(lambda: of(pool, f"ws://127.0.0.1:{absent}").broken, "the other is broken")
+        wait_until(lambda: of(pool, f"ws://127.0.0.1:{absent}").broken, "the absent server is marked as broken")
         with pool.acquire(PATIENCE_S):
             status = pool_status(pool.status())
         assert status["total_clients"] == 2

@@ -1,4 +1,4 @@
-"""Calls of outside APIs: a real Redis, real connections, and an API at the other end that misbehaves."""
+"""Calls of outside APIs, with a real Redis, real connections, and an API that misbehaves."""
 
 import asyncio
 import json
@@ -69,7 +69,9 @@ def run(
     return asyncio.run(with_calls())
 
 
-def test_a_call_is_answered_and_its_usage_and_cost_are_told(redis_url: str, state: Redis, chat_api: ChatApi) -> None:
+def test_a_call_is_answered_and_its_usage_and_cost_are_recorded(
+    redis_url: str, state: Redis, chat_api: ChatApi
+) -> None:
     reply = run(redis_url, profile(chat_api, price_in=1.0, price_out=2.0), do=lambda ask: ask(call(token="team")))
     assert (reply.text, reply.finish_reason, reply.model, reply.profile) == ("re: 2+3?", "stop", "judge-1", "main")
     assert (reply.prompt_tokens, reply.completion_tokens, reply.tries) == (10, 5, 1)
@@ -82,7 +84,7 @@ def test_a_call_is_answered_and_its_usage_and_cost_are_told(redis_url: str, stat
     assert state.hgetall(keys.api_holders("main")) == {}
 
 
-def test_all_that_a_call_says_reaches_the_api(redis_url: str, chat_api: ChatApi) -> None:
+def test_every_field_of_a_call_reaches_the_api(redis_url: str, chat_api: ChatApi) -> None:
     asked = call(model="judge-2", sampling={"temperature": 0, "max_tokens": 9}, top_logprobs=5)
     run(redis_url, profile(chat_api, headers={"X-Team": "evals"}), do=lambda ask: ask(asked))
     (seen,) = chat_api.seen
@@ -102,7 +104,7 @@ def test_connections_are_reused_across_jobs(redis_url: str, chat_api: ChatApi) -
     assert len(chat_api.connections) == 1
 
 
-def test_a_call_that_begins_while_redis_is_away_is_made_when_it_is_back(chat_api: ChatApi, tmp_path: Path) -> None:
+def test_a_call_that_begins_without_redis_is_made_when_redis_is_back(chat_api: ChatApi, tmp_path: Path) -> None:
     async def around_a_restart(ask: ApiCalls) -> ApiReply:
         server.stop()
         begun = asyncio.create_task(ask(call()))
@@ -131,19 +133,19 @@ def test_1000_items_at_128_in_flight_survive_429s_and_500s_within_the_rate(redis
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-def test_a_refused_request_fails_at_once_in_the_apis_words(redis_url: str, chat_api: ChatApi, status: int) -> None:
+def test_a_refused_request_fails_at_once_with_the_apis_message(redis_url: str, chat_api: ChatApi, status: int) -> None:
     chat_api.fault = lambda _: Fault(status, {"error": {"message": "no such thing here", "type": "x"}})
     with pytest.raises(ApiRefused, match=f"{status}: no such thing here"):
         run(redis_url, profile(chat_api), do=lambda ask: ask(call()))
     assert len(chat_api.seen) == 1
 
 
-def test_a_dead_api_fails_with_that_reason_within_the_deadline(redis_url: str) -> None:
+def test_a_dead_api_fails_the_call_with_a_reason_within_the_deadline(redis_url: str) -> None:
     with pytest.raises(ApiTimeout, match=r"within the deadline of 5 s; last: .*127\.0\.0\.1:1 cannot be reached"):
         run(redis_url, profile(max_retries=100), do=lambda ask: ask(call(deadline_s=5.0)))
 
 
-def test_an_api_that_cannot_be_reached_is_told_from_one_that_fails(redis_url: str, chat_api: ChatApi) -> None:
+def test_an_unreachable_api_is_distinguished_from_a_failing_api(redis_url: str, chat_api: ChatApi) -> None:
     with pytest.raises(ApiUnreachable, match=r"127\.0\.0\.1:1 cannot be reached") as caught:
         run(redis_url, profile(max_retries=0), do=lambda ask: ask(call()))
     assert PREFIXES[caught.value.name] == "Network/Timeout Error"
@@ -165,8 +167,8 @@ def test_retries_are_used_up_by_errors_and_not_by_429s(redis_url: str, chat_api:
 
 
 @pytest.mark.parametrize("fault", [Fault(hang_s=3600), Fault(drip_s=0.1)])
-def test_a_hung_connection_costs_only_its_item(redis_url: str, chat_api: ChatApi, fault: Fault) -> None:
-    """Neither way to hang ends by itself before the test times out."""
+def test_a_hung_connection_fails_only_its_item(redis_url: str, chat_api: ChatApi, fault: Fault) -> None:
+    """Neither fault ends without the call's timeout before the test itself times out."""
     chat_api.fault = lambda body: fault if body["messages"][0]["content"] == "7" else None
 
     async def ten(ask: ApiCalls) -> list[Any]:
@@ -181,7 +183,7 @@ def test_a_hung_connection_costs_only_its_item(redis_url: str, chat_api: ChatApi
     assert "did not answer within 0.5 s" in str(outcomes[7])
 
 
-def test_retry_after_holds_for_everybody(redis_url: str, state: Redis, chat_api: ChatApi) -> None:
+def test_retry_after_pauses_every_process(redis_url: str, state: Redis, chat_api: ChatApi) -> None:
     faults = iter([Fault(429, headers={"Retry-After": "1"})])
     chat_api.fault = lambda _: next(faults, None)
 
@@ -189,7 +191,7 @@ def test_retry_after_holds_for_everybody(redis_url: str, state: Redis, chat_api:
         first = asyncio.create_task(ask(call()))
         while not state.hexists(keys.api_pace("main"), "paused_until"):
             await asyncio.sleep(0.01)
-        async with ApiCalls(Profiles(profile(chat_api)), redis_url) as elsewhere:  # as another process would
+        async with ApiCalls(Profiles(profile(chat_api)), redis_url) as elsewhere:  # like a second process
             await asyncio.gather(first, *(elsewhere(call(job_id="j2")) for _ in range(5)))
 
     run(redis_url, profile(chat_api), do=one_then_others)
@@ -197,7 +199,7 @@ def test_retry_after_holds_for_everybody(redis_url: str, state: Redis, chat_api:
     assert min(others) - first >= 0.95
 
 
-def test_an_api_that_says_nothing_is_left_is_not_asked_until_there_is(redis_url: str, chat_api: ChatApi) -> None:
+def test_no_call_is_made_while_the_apis_headers_report_no_remaining_requests(redis_url: str, chat_api: ChatApi) -> None:
     chat_api.headers = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "800ms"}
 
     async def two(ask: ApiCalls) -> None:
@@ -208,8 +210,10 @@ def test_an_api_that_says_nothing_is_left_is_not_asked_until_there_is(redis_url:
     assert chat_api.times[1] - chat_api.times[0] >= 0.75
 
 
-def test_cancelled_calls_leave_the_api_and_their_places(redis_url: str, state: Redis, chat_api: ChatApi) -> None:
-    """Otherwise they would leave when they are answered or time out, which takes longer than this test may."""
+def test_cancelled_calls_close_their_connections_and_free_their_places(
+    redis_url: str, state: Redis, chat_api: ChatApi
+) -> None:
+    """Without cancellation they would end with an answer or a timeout, which takes longer than this test may."""
     chat_api.delay_s = 3600
     wide = profile(chat_api, concurrency=50, concurrency_start=50, timeout_s=3600)
 
@@ -227,7 +231,7 @@ def test_cancelled_calls_leave_the_api_and_their_places(redis_url: str, state: R
     assert (chat_api.left, len(chat_api.seen)) == (50, 50)
 
 
-def test_an_open_circuit_falls_back_and_says_who_answered(redis_url: str, chat_api: ChatApi) -> None:
+def test_an_open_circuit_falls_back_and_the_reply_names_the_fallback(redis_url: str, chat_api: ChatApi) -> None:
     dead = profile(fallback="spare", circuit_failures=3, max_retries=0)
     spare = profile(chat_api, name="spare", models=("small",))
 
@@ -239,12 +243,12 @@ def test_an_open_circuit_falls_back_and_says_who_answered(redis_url: str, chat_a
     assert {seen.body["model"] for seen in chat_api.seen} == {"small"}
 
 
-def test_while_the_circuit_is_open_nobody_calls_and_one_tries_for_all(
+def test_an_open_circuit_makes_no_call_and_a_half_open_circuit_a_single_call(
     redis_url: str, state: Redis, chat_api: ChatApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tasks.providers.retry.BASE_S", 0.5)
-    monkeypatch.setattr("random.random", lambda: 0.9)  # so that none tries again before its failure is told
-    chat_api.delay_s, chat_api.gather = 0.2, 3  # so that all three are in flight before the first has failed
+    monkeypatch.setattr("random.random", lambda: 0.9)  # so that no call is retried before its failure is reported
+    chat_api.delay_s, chat_api.gather = 0.2, 3  # so that the three calls are in flight before the first fails
     chat_api.fault = lambda _: Fault(500)
     fragile = profile(chat_api, circuit_failures=3, circuit_open_s=1, max_retries=5)
 
@@ -257,12 +261,14 @@ def test_while_the_circuit_is_open_nobody_calls_and_one_tries_for_all(
 
     run(redis_url, fragile, do=recover)
     times = chat_api.times
-    assert times[3] - times[2] >= 1, "nobody calls for a second"
-    assert times[4] - times[3] >= 0.2, "and then one alone, until it is answered"
+    assert times[3] - times[2] >= 1, "no call is made while the circuit is open, for a second"
+    assert times[4] - times[3] >= 0.2, "half open: a single call is in flight until it is answered"
     assert chat_api.answered == 20
 
 
-def test_a_model_without_schemas_is_asked_without_and_that_is_remembered(redis_url: str, chat_api: ChatApi) -> None:
+def test_a_model_without_schema_support_is_called_without_a_schema_from_then_on(
+    redis_url: str, chat_api: ChatApi
+) -> None:
     refusal = {"error": {"message": "This response_format type is unavailable now"}}
     chat_api.fault = lambda body: Fault(400, refusal) if "response_format" in body else None
     asked = call(schema={"type": "object"})
@@ -272,7 +278,7 @@ def test_a_model_without_schemas_is_asked_without_and_that_is_remembered(redis_u
     assert ["response_format" in seen.body for seen in chat_api.seen] == [True, False, False]
 
 
-def test_a_model_that_knows_max_tokens_by_another_name_is_asked_by_that(redis_url: str, chat_api: ChatApi) -> None:
+def test_max_tokens_is_renamed_for_a_model_that_requires_another_name(redis_url: str, chat_api: ChatApi) -> None:
     said = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
     chat_api.fault = lambda body: Fault(400, {"error": {"message": said}}) if "max_tokens" in body else None
 
@@ -284,9 +290,7 @@ def test_a_model_that_knows_max_tokens_by_another_name_is_asked_by_that(redis_ur
     assert [seen.body.get("max_completion_tokens") for seen in chat_api.seen] == [None, 9, 9]
 
 
-def test_a_model_that_takes_neither_temperature_nor_logprobs_is_asked_without_and_the_reply_says_so(
-    redis_url: str, chat_api: ChatApi
-) -> None:
+def test_unsupported_parameters_are_left_out_and_the_reply_names_them(redis_url: str, chat_api: ChatApi) -> None:
     said = {
         "temperature": "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) is.",
         "logprobs": "Unsupported parameter: 'logprobs' is not supported with this model.",
@@ -309,16 +313,16 @@ def test_a_model_that_takes_neither_temperature_nor_logprobs_is_asked_without_an
         run(redis_url, profile(chat_api), do=lambda ask: ask(call(model="judge-2", sampling={"temperature": 3})))
 
 
-def test_a_complaint_that_no_lesson_mends_is_told(redis_url: str, chat_api: ChatApi) -> None:
+def test_a_refusal_that_no_change_of_parameters_resolves_is_raised(redis_url: str, chat_api: ChatApi) -> None:
     chat_api.fault = lambda _: Fault(400, {"error": {"message": "the json_schema of your tools is wrong"}})
     with pytest.raises(ApiRefused, match="400: the json_schema of your tools is wrong"):
         run(redis_url, profile(chat_api), do=lambda ask: ask(call(schema={"type": "object"})))
     chat_api.fault = lambda _: None
     reply = run(redis_url, profile(chat_api), do=lambda ask: ask(call(schema={"type": "object"})))
-    assert reply.used_schema, "what did not help is not remembered"
+    assert reply.used_schema, "a change that did not help is not remembered"
 
 
-def test_a_schema_is_used_where_it_can_be(redis_url: str, chat_api: ChatApi) -> None:
+def test_a_schema_is_used_if_the_model_supports_it(redis_url: str, chat_api: ChatApi) -> None:
     async def many(ask: ApiCalls) -> list[ApiReply]:
         return await asyncio.gather(*(ask(call(schema={"type": "object"})) for _ in range(200)))
 
@@ -327,7 +331,7 @@ def test_a_schema_is_used_where_it_can_be(redis_url: str, chat_api: ChatApi) -> 
 
 
 def test_a_budget_stops_the_job_and_no_other(redis_url: str, chat_api: ChatApi) -> None:
-    dear = profile(chat_api, price_in=100_000, price_out=0)  # one a call
+    dear = profile(chat_api, price_in=100_000, price_out=0)  # the price of a call is 1
 
     async def spend(ask: ApiCalls) -> list[Any]:
         outcomes: list[Any] = []
@@ -379,21 +383,21 @@ def test_a_missing_key_is_named(redis_url: str, chat_api: ChatApi) -> None:
     assert not chat_api.seen
 
 
-def test_an_answer_that_is_no_completion_is_an_error_of_the_api(redis_url: str, chat_api: ChatApi) -> None:
+def test_an_answer_without_a_completion_is_an_error_of_the_api(redis_url: str, chat_api: ChatApi) -> None:
     chat_api.reply = {"choices": []}
-    with pytest.raises(ApiUnavailable, match="no chat completion"):
+    with pytest.raises(ApiUnavailable, match="not a chat completion"):
         run(redis_url, profile(chat_api, max_retries=0), do=lambda ask: ask(call()))
     chat_api.reply = {"choices": None, "error": {"code": 400, "message": "context too long"}}
     with pytest.raises(ApiRefused, match="400: context too long"):
         run(redis_url, profile(chat_api, max_retries=0), do=lambda ask: ask(call()))
 
 
-def test_a_job_names_a_profile_that_exists(redis_url: str) -> None:
+def test_an_unknown_profile_is_refused_with_the_known_profiles(redis_url: str) -> None:
     with pytest.raises(ApiRefused, match="Unknown profile 'other': use main"):
         run(redis_url, profile(), do=lambda ask: ask(call(profile="other")))
 
 
-def test_two_processes_share_one_limit_and_a_killed_one_leaves_it_to_the_other(
+def test_two_processes_share_a_limit_and_the_places_of_a_killed_process_are_released(
     redis_url: str, chat_api: ChatApi
 ) -> None:
     chat_api.delay_s = 0.2
@@ -409,10 +413,10 @@ def test_two_processes_share_one_limit_and_a_killed_one_leaves_it_to_the_other(
     assert chat_api.most_in_any(1.0) <= 105
 
     with start() as killed:
-        wait_until(lambda: chat_api.in_flight == 20, "the process uses all places")
+        wait_until(lambda: chat_api.in_flight == 20, "the process uses every place")
         killed.kill()
     asked = run(redis_url, shared, do=lambda ask: ask(call(deadline_s=PATIENCE_S)))
-    assert asked.text == "re: 2+3?", "its places lapse"
+    assert asked.text == "re: 2+3?", "the places of the killed process expire"
 
 
 def test_tasks_of_a_worker_share_one_loop_and_its_connections(settings: Settings, chat_api: ChatApi) -> None:
@@ -438,7 +442,9 @@ def test_many_items_of_a_dead_api_fail_with_the_reason_and_few_connections_are_t
         return await asyncio.gather(*(ask(call(str(number))) for number in range(200)), return_exceptions=True)
 
     outcomes = run(redis_url, dead, do=all_items)
-    assert {type(outcome) for outcome in outcomes} <= {ApiUnavailable, ApiUnreachable}, "turned away, or tried in vain"
+    assert {type(outcome) for outcome in outcomes} <= {ApiUnavailable, ApiUnreachable}, (
+        "each call is rejected by the open circuit, or fails to connect"
+    )
     assert all("127.0.0.1:1 cannot be reached" in str(outcome) for outcome in outcomes)
     tried = dict(Totals.read(state).of("api"))["main", "failed"]
     assert tried < 100, "of 600 tries without a circuit breaker: three for each item"

@@ -1,4 +1,4 @@
-"""Redis that is absent, locked, or out of disk: each a clear line, and work goes on when it is mended."""
+"""Faults of Redis: absent, protected by a password, or out of disk. Each is logged in a clear line; work resumes."""
 
 import os
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def test_a_launcher_that_waits_for_redis_can_be_stopped(run: Callable[..., Progr
     assert launcher.stop() == 0
 
 
-def test_a_missing_password_is_said_and_not_waited_for(run: Callable[..., Program], tmp_path: Path) -> None:
+def test_a_missing_password_is_reported_without_waiting(run: Callable[..., Program], tmp_path: Path) -> None:
     with RedisServer(tmp_path / "redis", "state", "--requirepass", "hunter2") as server:
         launcher = run("python", "-m", "workers.launch", "device", ASSAY_REDIS_URL=server.url)
         assert launcher.wait() == EXIT_MISCONFIGURED
@@ -73,7 +73,7 @@ def test_a_full_disk_under_the_state_redis_is_named(run: Callable[..., Program],
     (folder / "appendonly.aof").symlink_to("/dev/full")
     with RedisServer(folder) as server:
         with connect(server.url) as client, translate_redis_errors(server.url):
-            client.incr("anything")  # accepted, and then found not to reach the disk
+            client.incr("anything")  # Redis accepts the write, and detects later that it cannot save to disk
             with pytest.raises(ResponseError, match="MISCONF"):
                 wait_until(lambda: client.incr("anything") > 100_000, "a refusal")
         launcher = run("python", "-m", "workers.launch", "device", ASSAY_REDIS_URL=server.url)
@@ -84,14 +84,14 @@ def test_a_full_disk_under_the_state_redis_is_named(run: Callable[..., Program],
         assert "disk is probably full" in reply.json["missing"][0]
 
 
-def test_a_state_redis_that_evicts_is_warned_of(run: Callable[..., Program], tmp_path: Path) -> None:
+def test_a_state_redis_with_an_eviction_policy_causes_a_warning(run: Callable[..., Program], tmp_path: Path) -> None:
     with RedisServer(tmp_path / "redis", "cache") as server:
         launcher = run("python", "-m", "workers.launch", "beat", ASSAY_REDIS_URL=server.url)
         launcher.wait_for("holds Assay's state but evicts keys")
 
 
 @pytest.mark.parametrize("is_large", [False, True])
-def test_what_is_written_ahead_of_a_job_lapses_wherever_its_writer_dies(
+def test_keys_written_before_a_jobs_creation_have_a_ttl_wherever_their_writer_dies(
     redis_url: str, state: Redis, tmp_path: Path, is_large: bool
 ) -> None:
     storage = Storage(tmp_path.as_uri())
@@ -110,7 +110,7 @@ def test_what_is_written_ahead_of_a_job_lapses_wherever_its_writer_dies(
             except ConnectionError:
                 pass
             else:
-                break  # all of it went through
+                break  # the whole script ran before the cut
         left = [key for key in state.keys("*") if state.ttl(key) == -1]
         assert set(left) <= {keys.staging()}, f"cut after {number} bytes"
     else:

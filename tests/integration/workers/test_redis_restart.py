@@ -1,4 +1,4 @@
-"""A worker with a task in flight survives a restart of Redis. It is why celery is pinned: 5.7.0 exits here."""
+"""A worker with a task in flight survives a restart of Redis. This is why celery is pinned: 5.7.0 exits here."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -35,8 +35,8 @@ def test_a_worker_with_a_task_in_flight_survives_a_redis_restart(
         assert worker.stop() == 0
 
 
-def test_a_worker_keeps_no_connection_to_a_redis_that_went_away(run: Callable[..., Program], tmp_path: Path) -> None:
-    """One socket for each restart, and all of kombu's objects around it, would be left until the worker ends."""
+def test_a_worker_leaks_no_connection_after_a_restart_of_redis(run: Callable[..., Program], tmp_path: Path) -> None:
+    """A leak would keep a socket per restart, with the kombu objects that refer to it, until the worker ends."""
     with RedisServer(tmp_path / "redis") as server, server.client() as state:
         launcher = run("python", "-m", "workers.launch", "cpu", ASSAY_REDIS_URL=server.url)
         registry = Registry(state, lifetime_s=6)
@@ -51,7 +51,5 @@ def test_a_worker_keeps_no_connection_to_a_redis_that_went_away(run: Callable[..
                 server.start()
                 assert ask(app, state, "cpu", timeout_s=PATIENCE_S), "the worker takes new work"
         assert psutil.Process(worker.pid).is_running(), "the same one"
-        wait_until(
-            lambda: dead_connections() < 2, "it lets go of dead connections"
-        )  # an idle one may come back to life
+        wait_until(lambda: dead_connections() < 2, "it lets go of dead connections")  # an idle connection may reconnect
         assert launcher.stop() == 0

@@ -1,4 +1,4 @@
-"""Child processes: restarted with backoff, told to stop, killed when they will not, never orphaned."""
+"""Supervisor of child processes: restarts them with backoff, stops them with SIGTERM and then SIGKILL, orphans none."""
 
 import signal
 import sys
@@ -17,7 +17,7 @@ def python(name: str, code: str, **options: object) -> Command:
     return Command(name, (sys.executable, "-c", code), **options)  # type: ignore[arg-type]
 
 
-def test_a_dead_child_is_started_again_and_again_later_each_time(tmp_path: Path) -> None:
+def test_a_dead_child_is_restarted_with_growing_delays(tmp_path: Path) -> None:
     log = tmp_path / "starts"
     supervisor = Supervisor(stop_grace_s=5)
     supervisor.start(python("short", f"open({str(log)!r}, 'a').write('x')"))
@@ -32,7 +32,7 @@ def test_a_dead_child_is_started_again_and_again_later_each_time(tmp_path: Path)
     supervisor.shutdown()
 
 
-def test_a_child_that_says_its_name_is_taken_is_left_alone() -> None:
+def test_a_child_that_reports_that_its_name_is_taken_is_not_restarted() -> None:
     supervisor = Supervisor(stop_grace_s=5)
     supervisor.start(python("taken", f"raise SystemExit({EXIT_NAME_TAKEN})"))
     supervisor.run()
@@ -54,14 +54,14 @@ time.sleep(600)
     supervisor.shutdown()
     own, below = map(int, pids.read_text().split())
     assert is_gone(own)
-    wait_until(lambda: is_gone(below), "the kernel has done with it, which nobody waits for")
+    wait_until(lambda: is_gone(below), "the killed process has been removed by the kernel")
 
 
 def is_gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or not is_alive(psutil.Process(pid))
 
 
-def test_what_others_call_is_told_to_stop_when_they_have_ended(tmp_path: Path) -> None:
+def test_a_child_that_others_use_is_stopped_after_they_have_ended(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
     def child(name: str, work_s: float) -> str:
@@ -84,7 +84,7 @@ time.sleep(600)
     assert log.read_text().splitlines()[2:] == ["caller has ended", "called has ended"]
 
 
-def test_a_running_child_is_not_started_over() -> None:
+def test_a_running_child_is_not_started_twice() -> None:
     supervisor = Supervisor(stop_grace_s=5)
     supervisor.start(python("sleeper", "import time; time.sleep(600)"))
     with pytest.raises(ValueError, match="sleeper is running already"):
@@ -108,8 +108,8 @@ supervisor.run()
     wait_until(lambda: not is_alive(sleeper), "the orphan ends")
 
 
-def test_signals_at_any_moment_do_not_stop_it_from_stopping(run: Callable[..., Program]) -> None:
-    """It hung for good when one came while it was about to wait: a stopped and continued child sends two."""
+def test_signals_at_any_moment_do_not_prevent_an_orderly_stop(run: Callable[..., Program]) -> None:
+    """The supervisor hung when a signal arrived just before its wait; a stopped and continued child sends two."""
     code = """
 import sys
 from workers.processes.supervisor import Command, Supervisor

@@ -1,4 +1,4 @@
-"""A worker that leaves its chunks untaken: deaf, stuck, or only busy."""
+"""Watchdog: replaces a worker that receives messages but takes no chunk, and leaves a busy worker alone."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ def hand(fleet: Fleet) -> Hand:
 
 @pytest.fixture
 def look(fleet: Fleet, hand: Hand) -> Look:
-    """Look twice at a worker with these messages, as if an hour had passed; whether it was started anew."""
+    """Check a worker with these messages twice, as if an hour had passed. Return whether it was restarted."""
 
     def twice(reserved: list[str]) -> list[str]:
         anew: list[str] = []
@@ -36,26 +36,26 @@ def look(fleet: Fleet, hand: Hand) -> Look:
     return twice
 
 
-def test_a_child_that_was_told_of_a_chunk_and_takes_nothing_is_replaced(fleet: Fleet, look: Look) -> None:
+def test_a_child_that_was_announced_a_chunk_and_takes_none_is_replaced(fleet: Fleet, look: Look) -> None:
     fleet.submit({"x": 1})
     assert look([TASK]) == [""]
 
 
-def test_a_worker_that_hears_nothing_is_replaced(fleet: Fleet, look: Look) -> None:
+def test_a_worker_that_receives_no_messages_is_replaced(fleet: Fleet, look: Look) -> None:
     fleet.submit({"x": 1})
     assert look([]) == [""]
 
 
-def test_a_child_that_takes_new_weights_is_let_alone(fleet: Fleet, look: Look) -> None:
+def test_a_child_that_loads_new_weights_is_not_replaced(fleet: Fleet, look: Look) -> None:
     fleet.submit({"x": 1})
     assert look([FOLLOW]) == []
 
 
-def test_a_child_that_holds_a_chunk_is_let_alone(fleet: Fleet, hand: Hand, look: Look) -> None:
+def test_a_child_that_holds_a_chunk_is_not_replaced(fleet: Fleet, hand: Hand, look: Look) -> None:
     fleet.submit(*({"x": x} for x in range(3)), spec={"batch_items": 1})
     assert hand.take()
     assert look([TASK]) == []
 
 
-def test_where_nothing_waits_nobody_is_late(look: Look) -> None:
+def test_without_waiting_messages_no_worker_is_replaced(look: Look) -> None:
     assert look([TASK]) == []

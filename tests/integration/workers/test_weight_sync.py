@@ -1,4 +1,4 @@
-"""A device that follows a rollout's versions: real engine, real Redis, real files."""
+"""Synchronization of a device with a rollout's weight versions, with the real engine, a real Redis and real files."""
 
 import hashlib
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def versions(state: Redis, folders: list[Path]) -> Versions:
 
 
 class Engine(TransformersEngine):
-    """The real one, which counts what it reads and may find files unreadable at first."""
+    """The real engine, which counts its reads, and whose first reads may fail."""
 
     def __init__(self) -> None:
         super().__init__(EngineOptions({}, on_cpu=True))
@@ -73,7 +73,7 @@ def follower(
     return WeightFollower(versions, "r", device, engine, model_of(folders), interrupt)
 
 
-def test_a_device_takes_the_version_and_confirms_with_its_latency(
+def test_a_device_loads_the_version_and_confirms_with_its_latency(
     versions: Versions, engine: Engine, folders: list[Path]
 ) -> None:
     here = follower(versions, engine, folders)
@@ -87,9 +87,7 @@ def test_a_device_takes_the_version_and_confirms_with_its_latency(
     assert number_of(engine.version(model_of(folders))) == 1
 
 
-def test_one_that_starts_late_joins_at_the_current_version(
-    versions: Versions, engine: Engine, folders: list[Path]
-) -> None:
+def test_a_late_device_joins_at_the_current_version(versions: Versions, engine: Engine, folders: list[Path]) -> None:
     announce(versions, folders, 1)
     follower(versions, engine, folders).renew()
     announce(versions, folders, 2)
@@ -97,12 +95,12 @@ def test_one_that_starts_late_joins_at_the_current_version(
     late = Engine()
     follower(versions, late, folders, device="gpu.node9.0").renew()
     assert number_of(late.version(model_of(folders))) == 2
-    assert late.reads == 1, "versions that are over are not read"
+    assert late.reads == 1, "superseded versions are not read"
     assert versions.status("r").devices["gpu.node9.0"].number == 2
 
 
 @pytest.mark.parametrize("interrupt", ["continue", "restart", "finish"])
-def test_a_running_generation_follows_without_being_asked(
+def test_a_running_generation_loads_new_weights(
     versions: Versions, engine: Engine, folders: list[Path], interrupt: Interrupt
 ) -> None:
     here = follower(versions, engine, folders, interrupt)
@@ -114,9 +112,9 @@ def test_a_running_generation_follows_without_being_asked(
         if not given:
             announce(versions, folders, 1)
         if given and versions.status("r").state == "synced":
-            room = min(room, last.pop()) if last else 0  # a few more, with the new weights
+            room = min(room, last.pop()) if last else 0  # a few more requests, with the new weights
         given.extend([1] * room)
-        lengths = [20 + 7 * at % 23 for at in range(room)]  # some end while others go on
+        lengths = [20 + 7 * at % 23 for at in range(room)]  # some answers end while others continue
         return [GenerateRequest(f"prompt {len(given)}", Sampling(max_new_tokens=each)) for each in lengths]
 
     found = engine.generate(model_of(folders), [], more=more, renewal=here)
@@ -143,11 +141,11 @@ def test_a_failing_sync_is_retried_and_then_rolled_back(
     status = versions.status("r")
     assert (status.state, status.version.number, status.failed_number) == ("rolled_back", 1, 2)
     assert "the checksum" in status.reason
-    assert engine.reads == 6, "three tries"
-    assert engine.version(model_of(folders)) == before, "it goes on with what is in force again"
+    assert engine.reads == 6, "each version is tried three times"
+    assert engine.version(model_of(folders)) == before, "the device keeps the version that is current again"
 
 
-def test_a_device_that_cannot_follow_leaves_rather_than_serve_old_weights(
+def test_a_device_that_cannot_load_a_version_leaves_instead_of_serving_old_weights(
     versions: Versions, engine: Engine, folders: list[Path]
 ) -> None:
     version = announce(versions, folders, 1, (HERE, OTHER))
@@ -160,11 +158,11 @@ def test_a_device_that_cannot_follow_leaves_rather_than_serve_old_weights(
     assert (versions.status("r").state, versions.status("r").version.number) == ("synced", 1)
     engine.unreadable = 0
     here.renew()
-    assert versions.left("r") == set(), "it may come back"
+    assert versions.left("r") == set(), "the device may rejoin"
 
 
-def test_weights_that_were_taken_back_are_not_kept(versions: Versions, engine: Engine, folders: list[Path]) -> None:
-    """A device so slow that its version was taken back meanwhile goes back too."""
+def test_a_rolled_back_version_is_not_kept(versions: Versions, engine: Engine, folders: list[Path]) -> None:
+    """A slow device whose version was rolled back meanwhile returns to the previous version too."""
     here = follower(versions, engine, folders)
     here.renew()
     base = engine.version(model_of(folders))
@@ -172,13 +170,13 @@ def test_weights_that_were_taken_back_are_not_kept(versions: Versions, engine: E
     engine.swap(model_of(folders), engine.read(version.uri), version.name)
     versions.fail("r", HERE, version, "given up")
     assert versions.current("r").number == 0
-    with pytest.raises(CannotFollow, match="goes back to the model as it was"):
-        here.renew()  # a run would go on with what it holds
+    with pytest.raises(CannotFollow, match="reloads the original model"):
+        here.renew()  # without the error a run would continue with the weights it holds
     here.renew()
     assert engine.version(model_of(folders)) == base
 
 
-def test_a_reading_that_hangs_is_given_up_after_its_time(
+def test_a_hanging_read_times_out(
     state: Redis, engine: Engine, folders: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = Versions(state)
@@ -195,7 +193,9 @@ def test_a_reading_that_hangs_is_given_up_after_its_time(
     assert "was not read within 1 s" in status.reason
 
 
-def test_a_device_without_the_model_says_so_and_leaves(versions: Versions, engine: Engine, folders: list[Path]) -> None:
+def test_a_device_without_the_model_raises_an_error_and_leaves(
+    versions: Versions, engine: Engine, folders: list[Path]
+) -> None:
     version = announce(versions, folders, 1, (HERE, OTHER))
     versions.confirm("r", OTHER, version, 0.1)
     with pytest.raises(ModelMissing):
@@ -203,13 +203,13 @@ def test_a_device_without_the_model_says_so_and_leaves(versions: Versions, engin
     assert versions.left("r") == {HERE}
 
 
-def test_a_device_that_left_gets_no_work_of_that_rollout(fleet: Fleet, state: Redis) -> None:
+def test_a_device_that_left_gets_no_chunks_of_the_rollout(fleet: Fleet, state: Redis) -> None:
     here, other = fleet.hire(index=0), fleet.hire(index=1)
     items = [{"id": str(at), "cost_s": 0.5} for at in range(8)]
     barred = fleet.submit(*items)
-    state.hset(keys.job(barred), "kind", "rollout")  # the scripts ask the hooks of the job's kind
+    state.hset(keys.job(barred), "kind", "rollout")  # the scripts call the hooks of the job's kind
     state.sadd(keys.rollout_left(barred), here.queue)
-    fleet.core.ledger.unqueue(here.queue, "paused")  # what it was given before goes to others
+    fleet.core.ledger.unqueue(here.queue, "paused")  # chunks dispatched to it before move to other queues
     fleet.core.ledger.unqueue(here.queue, "")
     fleet.core.dispatcher.forget_fleet()
     fleet.core.dispatcher.fill("device")

@@ -1,4 +1,4 @@
-"""New weights while a model generates: what becomes of the answers under way, and which weights made which token."""
+"""New weights while a model generates: handling of answers under way, and the version recorded for each token."""
 
 import hashlib
 import itertools
@@ -36,7 +36,7 @@ def engine() -> TransformersEngine:
 
 
 class AfterTokens:
-    """New weights after so many looks of the batch, one folder after the other."""
+    """Renewal that loads the next folder's weights each time the batch has checked it `every` times."""
 
     def __init__(
         self, engine: TransformersEngine, model: ModelRef, folders: Sequence[Path], every: int, interrupt: Interrupt
@@ -69,7 +69,7 @@ def asked(sampling: Sampling = SAMPLED) -> list[GenerateRequest]:
 
 
 def logprobs_of(folder: Path, answer: Generated) -> torch.Tensor:
-    """Of every token of the vocabulary, at each place of the answer, by transformers' own forward."""
+    """Return the log-probability of each vocabulary token at each place of the answer, by transformers' own forward."""
     network = AutoModelForCausalLM.from_pretrained(folder).eval()
     with torch.no_grad():
         logits = network(torch.tensor([[*answer.prompt_ids, *answer.token_ids]])).logits[0]
@@ -77,10 +77,10 @@ def logprobs_of(folder: Path, answer: Generated) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_each_token_is_one_of_the_version_that_its_span_names(
+def test_each_token_was_generated_by_the_version_that_its_span_names(
     engine: TransformersEngine, folders: list[Path], temperature: float
 ) -> None:
-    """The keys and values before it are that version's too: a trainer's forward gives the same log-probabilities."""
+    """The cached keys and values are recomputed with the version too, so a trainer's forward gives the same figures."""
     model = ModelRef(str(folders[0]), copy="rollout")
     base = engine.version(model)
     renewal = AfterTokens(engine, model, folders[1:], 9, "continue")
@@ -104,7 +104,7 @@ def test_each_token_is_one_of_the_version_that_its_span_names(
             at += span.tokens
 
 
-def test_answers_that_begin_anew_are_the_new_versions_own(engine: TransformersEngine, folders: list[Path]) -> None:
+def test_restarted_answers_equal_those_of_the_new_version(engine: TransformersEngine, folders: list[Path]) -> None:
     model, other = ModelRef(str(folders[0]), copy="rollout"), ModelRef(str(folders[1]))
     wanted = answers(engine.generate(other, asked()))
     renewal = AfterTokens(engine, model, folders[1:2], 12, "restart")
@@ -113,7 +113,7 @@ def test_answers_that_begin_anew_are_the_new_versions_own(engine: TransformersEn
     assert all(answer.spans == (Span("v1", len(answer.token_ids)),) for answer in found)
 
 
-def test_answers_may_end_with_the_old_weights_while_none_begin(folders: list[Path]) -> None:
+def test_with_finish_running_answers_end_with_the_old_weights(folders: list[Path]) -> None:
     engine = TransformersEngine(EngineOptions({}, on_cpu=True, rows=4))
     model = ModelRef(str(folders[0]), copy="rollout")
     base = engine.version(model)
@@ -135,10 +135,10 @@ def test_other_users_of_the_model_keep_its_own_weights(engine: TransformersEngin
     assert answers(engine.generate(plain, asked())) == before
     assert engine.version(copied) == "v1"
     engine.drop(copied)
-    assert engine.version(copied) == engine.version(plain), "loaded anew, it is what it was"
+    assert engine.version(copied) == engine.version(plain), "a dropped copy is loaded again with the original weights"
 
 
-def test_a_renewal_that_fails_ends_the_run_and_leaves_the_engine_usable(
+def test_a_failed_renewal_ends_the_run_and_leaves_the_engine_usable(
     engine: TransformersEngine, folders: list[Path]
 ) -> None:
     model = ModelRef(str(folders[0]), copy="rollout")
@@ -153,7 +153,7 @@ def test_a_renewal_that_fails_ends_the_run_and_leaves_the_engine_usable(
     assert engine.generate(model, asked()) == wanted
 
 
-def test_an_answer_past_its_time_has_failed_and_the_others_have_not(
+def test_an_answer_past_its_timeout_fails_and_other_answers_succeed(
     engine: TransformersEngine, folders: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = ModelRef(str(folders[0]))
@@ -173,18 +173,18 @@ def test_an_answer_past_its_time_has_failed_and_the_others_have_not(
     assert isinstance(fine, Generated)
 
 
-# --- where weights are read from ---
+# --- sources of weights ---
 
 
 @pytest.fixture
 def bucket() -> Iterator[Any]:
-    """A storage that is no folder."""
+    """Yield a storage that is not a local folder."""
     filesystem = fsspec.filesystem("memory")
     yield filesystem
     filesystem.rm("/", recursive=True)
 
 
-def test_weights_come_from_any_storage_with_their_checksum(
+def test_weights_are_read_from_any_storage_and_checked_by_checksum(
     engine: TransformersEngine, folders: list[Path], bucket: Any
 ) -> None:
     model = ModelRef(str(folders[0]), copy="rollout")
@@ -206,7 +206,7 @@ def test_weights_come_from_any_storage_with_their_checksum(
     assert [answer.token_ids for answer in answers(engine.generate(model, asked()))] == wanted
 
 
-def test_what_was_read_does_not_change_with_its_file(
+def test_weights_in_memory_do_not_change_with_their_file(
     engine: TransformersEngine, folders: list[Path], tmp_path: Path
 ) -> None:
     file = tmp_path / "model.safetensors"
@@ -220,7 +220,7 @@ def test_what_was_read_does_not_change_with_its_file(
     assert [answer.token_ids for answer in answers(engine.generate(model, asked()))] == wanted
 
 
-def test_a_storage_that_is_away_may_be_tried_again(engine: TransformersEngine) -> None:
+def test_an_unavailable_storage_is_retryable_and_missing_weights_are_not(engine: TransformersEngine) -> None:
     with pytest.raises(StorageUnavailable, match="nosuch"):
         engine.read("nosuch://bucket/weights")
     with pytest.raises(WeightsRefused, match="no such weights"):

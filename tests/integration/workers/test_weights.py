@@ -1,4 +1,4 @@
-"""Other weights for a model that is loaded: all of them, or none."""
+"""Swap of a loaded model's weights is atomic: every weight is replaced, or none is."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ Weights = dict[str, torch.Tensor]
 
 @pytest.fixture(params=[False, True], ids=["apart", "tied"])
 def folders(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path]:
-    """Two models of one architecture; whether input and output share their embedding."""
+    """Write two models of the same architecture; input and output share their embedding in the `tied` case."""
     config = tiny_models.llama(tie_word_embeddings=request.param)
     return tiny_models.write(tmp_path / "old", config), tiny_models.write(tmp_path / "new", config, seed=1)
 
@@ -32,7 +32,7 @@ def told(engine: TransformersEngine, folder: Path) -> tuple[list[tuple[int, ...]
     return [answer.token_ids for answer in answers], {answer.version for answer in answers}
 
 
-def test_swapped_weights_answer_like_those_loaded_afresh_and_are_named(folders: tuple[Path, Path]) -> None:
+def test_swapped_weights_answer_like_freshly_loaded_weights_and_have_a_name(folders: tuple[Path, Path]) -> None:
     old, new = folders
     announced: list[ModelInventory] = []
     engine = TransformersEngine(EngineOptions({}, on_cpu=True), announced.append)
@@ -43,8 +43,10 @@ def test_swapped_weights_answer_like_those_loaded_afresh_and_are_named(folders: 
     assert told(engine, old) == (wanted, {"step-7"})
     engine.swap(ModelRef(str(old)), engine.read(str(old / "model.safetensors")), "step-8")
     assert told(engine, old) == (before, {"step-8"})
-    assert [each.loading for each in announced] == [str(old), "", "", ""], "nothing was loaded again"
-    assert [each.weights.get(str(old)) for each in announced[2:]] == ["step-7", "step-8"], "others are told"
+    assert [each.loading for each in announced] == [str(old), "", "", ""], "no model was loaded again"
+    assert [each.weights.get(str(old)) for each in announced[2:]] == ["step-7", "step-8"], (
+        "the inventory announces the new version"
+    )
 
 
 def drop_one(weights: Weights) -> None:
@@ -102,7 +104,7 @@ def test_broken_or_absent_files_change_nothing(folders: tuple[Path, Path]) -> No
     assert told(engine, old) == before
 
 
-def test_a_tied_weight_may_come_under_both_its_names_if_they_agree(tmp_path: Path) -> None:
+def test_a_tied_weight_may_be_given_under_both_names_if_the_values_agree(tmp_path: Path) -> None:
     config = tiny_models.llama(tie_word_embeddings=True)
     old, new = tiny_models.write(tmp_path / "old", config), tiny_models.write(tmp_path / "new", config, seed=1)
     engine = TransformersEngine(EngineOptions({}, on_cpu=True))

@@ -24,7 +24,7 @@ def test_a_password_is_not_shown() -> None:
         (exceptions.OutOfMemoryError("OOM"), RedisUnavailable, "is full"),
         (exceptions.ResponseError("MISCONF Errors writing"), RedisUnavailable, "disk is probably full"),
         (exceptions.ResponseError("Error running script: MISCONF Errors"), RedisUnavailable, "disk is probably full"),
-        (exceptions.ResponseError("DB index is out of range"), RedisRefused, "no such database"),
+        (exceptions.ResponseError("DB index is out of range"), RedisRefused, "does not have this database"),
         (exceptions.AuthenticationError("NOAUTH"), RedisRefused, "requires a password"),
         (exceptions.NoPermissionError("NOPERM"), RedisRefused, "denies this user"),
     ],

@@ -281,7 +281,7 @@ def test_changed_weights_change_the_identity_of_a_model(tmp_path: Any) -> None:
     (tmp_path / "config.json").write_text("{}")
     weights = tmp_path / "model.safetensors"
     with weights.open("wb") as file:
-        file.truncate(100 << 20)  # it takes no room
+        file.truncate(100 << 20)  # a sparse file, which takes no room on disk
     before = identity(ModelRef(str(tmp_path)))
     assert before
     weights.touch()

@@ -1,4 +1,4 @@
-"""What outcomes come to, and which of a large job's are looked at."""
+"""Summary of outcomes, and the sample of outcomes from which a large job is summarized."""
 
 from itertools import pairwise
 from typing import Any
@@ -32,12 +32,12 @@ def test_few_values_are_counted_one_by_one_and_many_in_bins() -> None:
     assert all(one["high"] == other["low"] for one, other in pairwise(many))
 
 
-def test_a_failed_item_has_no_score_whatever_it_was_filled_with() -> None:
+def test_the_fill_value_of_a_failed_item_is_not_a_score() -> None:
     assert summed(row(0, 0.0, error="lost"))["scores"] is None
     assert summed(row(0, 0.0, error="lost"), row(1, 1.0))["scores"]["mean"] == 1.0
 
 
-def test_what_came_from_the_cache_has_no_latency() -> None:
+def test_a_cached_item_has_no_latency() -> None:
     assert summed(row(0, 1.0, cached=True, latency_ms=0.0))["latency_ms"] is None
     told = summed(*(row(index, 1.0, latency_ms=float(index)) for index in range(100)), row(100, 1.0, cached=True))
     assert told["latency_ms"] == {
@@ -45,7 +45,7 @@ def test_what_came_from_the_cache_has_no_latency() -> None:
     }  # fmt: skip
 
 
-def test_examples_of_a_reason_say_different_things() -> None:
+def test_examples_of_a_reason_have_different_messages() -> None:
     rows = [row(index, error="lost", message=f"said {index % 10}") for index in range(50)]
     (lost,) = summed(*rows, row(50, 1.0))["failures"]
     assert (lost["type"], lost["count"]) == ("lost", 50)
@@ -53,17 +53,17 @@ def test_examples_of_a_reason_say_different_things() -> None:
     assert len(summed(row(0, error="a", message="x" * 10_000))["failures"][0]["examples"][0]["message"]) == 500
 
 
-def test_the_ledger_knows_reasons_that_no_sample_has() -> None:
+def test_reasons_are_counted_by_the_ledger_beyond_the_sample() -> None:
     told = summed(row(0, error="lost"), counted={"lost": 7, "rare": 1})["failures"]
     assert [(each["type"], each["count"], len(each["examples"])) for each in told] == [("lost", 7, 1), ("rare", 1, 0)]
 
 
-def test_all_of_a_small_job_is_looked_at_and_a_large_one_evenly() -> None:
+def test_a_small_job_is_read_completely_and_a_large_job_is_sampled_evenly() -> None:
     assert pages(0, 0) == []
     assert pages(0, 1200) == [(0, 500), (500, 1000), (1000, 1200)]
     assert sum(stop - start for start, stop in pages(0, MAX_ITEMS)) == MAX_ITEMS
     for last in (MAX_ITEMS + 1, 1_000_000):
         found = pages(0, last)
         assert sum(stop - start for start, stop in found) == MAX_ITEMS
-        assert len({start for start, _ in found}) == MAX_ITEMS // PAGE, "none is looked at twice"
+        assert len({start for start, _ in found}) == MAX_ITEMS // PAGE, "no outcome is read twice"
         assert found[-1][0] > last - 2 * last // len(found)

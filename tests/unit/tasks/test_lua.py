@@ -1,4 +1,4 @@
-"""Lua scripts: what the loader assembles, and how far each script is from the limits of Lua and of Redis 6.2."""
+"""Lua scripts: output of the loader, and the distance of each script from the limits of Lua and of Redis 6.2."""
 
 import re
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import pytest
 from tasks import lua
 from tests.support.lua_scopes import Scopes, read_scopes
 
-#: Limits of Lua 5.1, and the distance to them that a script must keep.
+#: Limits of Lua 5.1, and the distance that a script must keep from each limit.
 MOST_LOCALS, SPARE_LOCALS = 200, 60
 MOST_UPVALUES, SPARE_UPVALUES = 60, 20
 #: Names that Redis gives to scripts, and functions of Lua's libraries that are the same in every version.
@@ -42,7 +42,7 @@ def test_a_script_is_far_from_the_limits_of_lua(script: Path, record_property: C
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_uses_only_what_it_includes(script: Path) -> None:
+def test_a_script_uses_only_names_that_it_includes(script: Path) -> None:
     assert scopes(script).globals <= PROVIDED
 
 
@@ -56,14 +56,14 @@ def test_the_header_lists_each_argument_on_a_line_of_its_own(script: Path) -> No
     text = script.read_text()
     header = text[: re.search(r"^(?!--)", text, re.MULTILINE).start()]  # type: ignore[union-attr]
     body = text[len(header) :]
-    assert header.startswith("-- "), "the first line says what the script does"
+    assert header.startswith("-- "), "the first line describes the script"
     assert re.search(r"^-- Returns", header, re.MULTILINE)
     listed = {int(number) for number in re.findall(r"^--   (\d+)(?:\.\.)?  +\S", header, re.MULTILINE)}
     used = {int(number) for number in re.findall(r"\bARGV\[(\d+)\]", body)}
     assert used <= listed, f"ARGV of {script.name} without a line in its header"
 
 
-def test_no_two_modules_have_the_same_name() -> None:
+def test_module_names_are_unique() -> None:
     modules = [path.stem for path in lua.ROOT.glob("*/**/scripts/include/*.lua") if ".venv" not in path.parts]
     assert len(set(modules)) == len(modules)
 
@@ -89,7 +89,7 @@ def module(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_a_script_gets_the_keys_and_constants_that_it_uses_and_no_others(folder: Path) -> None:
+def test_a_script_gets_only_the_keys_and_constants_that_it_uses(folder: Path) -> None:
     text = lua.load(script(folder, "-- keys.jobs() is only mentioned\nreturn keys.job_blocks(constants.PRIORITIES[1])"))
     assert "job_blocks = function(job_id) return 'assay:job:' .. job_id .. ':blocks' end" in text
     assert 'PRIORITIES = {"interactive", "normal", "bulk"}' in text
@@ -97,7 +97,7 @@ def test_a_script_gets_the_keys_and_constants_that_it_uses_and_no_others(folder:
     assert "RANKS" not in text
 
 
-def test_modules_are_inserted_once_each_after_those_that_they_include(folder: Path) -> None:
+def test_modules_are_inserted_once_and_after_the_modules_they_include(folder: Path) -> None:
     module(folder, "one", "-- @include two\nlocal one = {two}\nreturn one")
     module(folder, "two", "-- @include clock\nlocal two = {clock.now}\nreturn two")
     text = lua.load(script(folder, "-- @include one\n-- @include two\nreturn one"))
@@ -106,7 +106,7 @@ def test_modules_are_inserted_once_each_after_those_that_they_include(folder: Pa
     assert text.count("local two = (function()") == 1
 
 
-def test_a_module_beside_a_script_goes_before_one_for_all() -> None:
+def test_a_module_beside_a_script_takes_precedence_over_a_shared_module() -> None:
     own = next(path for path in lua.scripts() if path.name == "admit_submit.lua")
     assert "token_bucket" in lua.load(own)
 
@@ -121,7 +121,7 @@ def test_a_module_beside_a_script_goes_before_one_for_all() -> None:
         ("-- @include circle", "circle -> ring -> circle"),
     ],
 )
-def test_what_cannot_be_assembled_is_refused(folder: Path, text: str, said: str) -> None:
+def test_a_script_that_cannot_be_assembled_is_refused(folder: Path, text: str, said: str) -> None:
     module(folder, "circle", "-- @include ring\nreturn {}")
     module(folder, "ring", "-- @include circle\nreturn {}")
     with pytest.raises(lua.ScriptError, match=said):
@@ -135,7 +135,7 @@ def test_hooks_are_a_table_by_kind(folder: Path) -> None:
     assert "local hooks = {rollout = rollout_hooks}\n" in lua.load(path, [hook])
 
 
-def test_scopes_are_counted_as_the_compiler_counts_them() -> None:
+def test_scopes_are_counted_like_the_compiler_counts_them() -> None:
     found = read_scopes("""
         local a, b = 1, 'two' -- local c
         local t = {a = b, [a] = c, field = function(x) return x + a end}

@@ -199,7 +199,7 @@ def test_the_penalty_equals_its_formula_in_exact_arithmetic(
         (90, 1.0, 0.5, 0.5),  # 10 / 20
         (99, 1.0, 0.95, 0.95),  # 19 / 20
         (100, 1.0, 1.0, 1.0),
-        (101, 1.0, 1.05, 1.0),  # 21 / 20; beyond the limit only one of them goes on
+        (101, 1.0, 1.05, 1.0),  # 21 / 20; beyond the limit only one of the two penalties grows
         (130, 1.0, 2.5, 1.0),  # 50 / 20
         (80, 3.0, 0.0, 0.0),
         (90, 3.0, 1.5, 0.5),  # 3 * 10 / 20
@@ -246,7 +246,7 @@ def test_a_missing_length_fails_an_overlong_penalty(name: str) -> None:
         ("", 3, 0.0),
         (" \n", 1, 0.0),
         ("a b", 3, 0.0),  # no n-gram
-        ("a b c", 3, 0.0),  # one
+        ("a b c", 3, 0.0),  # a single n-gram
         ("a b c d e", 3, 0.0),  # 3 of 3 distinct
         ("a b c a b c", 3, 0.25),  # abc bca cab abc: 3 of 4 distinct
         ("a\tb \n c a  b c ", 3, 0.25),
@@ -255,7 +255,7 @@ def test_a_missing_length_fails_an_overlong_penalty(name: str) -> None:
         ("no " * 100, 1, 0.99),  # 1 of 100
         ("a a b", 1, 1 / 3),  # 2 of 3
         ("ab ab", 1, 0.5),
-        ("aaaaaa", 3, 0.0),  # one word
+        ("aaaaaa", 3, 0.0),  # a single word
         ("我爱你我爱你", 3, 0.25),  # as abcabc
         ("我爱 你我爱你", 3, 0.25),
         ("あいうあいう", 3, 0.25),

@@ -1,4 +1,4 @@
-"""Outside APIs, the pure parts: what a failure means, how long to wait, what may be shown, what a body says."""
+"""Pure parts of outside API calls: classification of failures, retry delays, redaction, request and reply bodies."""
 
 from collections.abc import Mapping
 
@@ -29,7 +29,9 @@ from tasks.providers.retry import backoff_s, classify, duration_s, exhausted_for
         (529, "overloaded", "server", True),
     ],
 )
-def test_the_type_of_a_failure_says_whether_to_try_again(status: int, code: str, kind: str, is_retried: bool) -> None:
+def test_the_type_of_a_failure_decides_whether_it_is_retried(
+    status: int, code: str, kind: str, is_retried: bool
+) -> None:
     failure = classify(status, code, "words of the API", {})
     assert (failure.kind, failure.is_retried, failure.message) == (kind, is_retried, "words of the API")
 
@@ -42,7 +44,7 @@ def test_the_type_of_a_failure_says_whether_to_try_again(status: int, code: str,
         "guided decoding backend is not available",
     ],
 )
-def test_a_complaint_about_the_schema_is_told_from_other_refusals(message: str) -> None:
+def test_a_refusal_of_the_schema_is_distinguished_from_other_refusals(message: str) -> None:
     with_schema = {"response_format": {}}
     assert classify(400, "", message, {}, with_schema).lesson == "no_schema"
     assert classify(400, "", message, {}, {}).kind == "refused"
@@ -51,7 +53,7 @@ def test_a_complaint_about_the_schema_is_told_from_other_refusals(message: str) 
     assert classify(400, "", "maximum context length is 8192 tokens", {}, with_schema).kind == "refused"
 
 
-def test_pauses_grow_with_full_jitter_up_to_a_bound() -> None:
+def test_backoff_grows_with_full_jitter_up_to_a_bound() -> None:
     assert [backoff_s(tries, 0.999) for tries in (1, 2, 3, 10)] == pytest.approx([1, 2, 4, 30], rel=0.01)
     assert backoff_s(5, 0.0) == 0.0
     assert len({backoff_s(3) for _ in range(20)}) > 10
@@ -73,11 +75,11 @@ def test_pauses_grow_with_full_jitter_up_to_a_bound() -> None:
         ({"retry-after": "1792567710"}, 0),
     ],
 )
-def test_retry_after_is_read_in_all_its_forms(headers: Mapping[str, str], seconds: float) -> None:
+def test_retry_after_is_parsed_in_each_form(headers: Mapping[str, str], seconds: float) -> None:
     assert retry_after_s(headers) == seconds
 
 
-def test_rate_limit_headers_tell_when_nothing_is_left() -> None:
+def test_rate_limit_headers_without_remaining_requests_pause_calls() -> None:
     left = {"x-ratelimit-remaining-requests": "12", "x-ratelimit-reset-requests": "6m0s"}
     none_left = {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "1m2.5s"}
     assert exhausted_for_s(left) == 0
@@ -87,7 +89,7 @@ def test_rate_limit_headers_tell_when_nothing_is_left() -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("20ms", 0.02), ("6m0s", 360), ("0h2m3s", 123), ("2", 2), ("", 0), ("soon", 0), ("3m", 180)]
 )
-def test_durations_are_read(text: str, seconds: float) -> None:
+def test_durations_are_parsed(text: str, seconds: float) -> None:
     assert duration_s(text) == pytest.approx(seconds)
 
 
@@ -102,14 +104,14 @@ def test_durations_are_read(text: str, seconds: float) -> None:
         "token hf_AbCdEfGhIj was revoked",
     ],
 )
-def test_keys_are_taken_out_of_what_an_api_says(text: str) -> None:
+def test_keys_are_redacted_in_messages_of_an_api(text: str) -> None:
     shown = scrub(text, ["my-own-key-123"])
     assert "***" in shown
     for secret in ("sk-proj", "abcdefgh", "my-own-key", "hf_AbC"):
         assert secret not in shown
 
 
-def test_what_an_api_says_stays_short_and_on_one_line() -> None:
+def test_messages_of_an_api_are_shortened_to_a_line() -> None:
     assert scrub("a\n  b") == "a b"
     assert len(scrub("word " * 1000)) < 600
 
@@ -123,7 +125,7 @@ def test_a_reservation_covers_the_prompt_and_the_longest_answer() -> None:
     assert estimate_tokens(ApiCall("main", messages)) > 2000
 
 
-def test_a_body_says_what_the_call_says() -> None:
+def test_a_request_body_has_every_field_of_the_call() -> None:
     call = ApiCall("main", ({"role": "user", "content": "hi"},), sampling={"temperature": 0}, schema={"type": "object"})
     assert body_of(call, "m", ["no_schema"]) == {
         "model": "m", "messages": [{"role": "user", "content": "hi"}], "temperature": 0,
@@ -131,7 +133,7 @@ def test_a_body_says_what_the_call_says() -> None:
     assert body_of(call, "m")["response_format"]["type"] == "json_schema"
 
 
-def test_a_reply_is_read_whatever_is_missing_in_it() -> None:
+def test_a_reply_is_parsed_with_any_field_missing() -> None:
     reply = read_reply(b'{"choices": [{"message": {"content": null, "refusal": "no"}, "finish_reason": "stop"}]}')
     assert (reply.text, reply.refusal, reply.prompt_tokens, reply.logprobs) == ("", "no", 0, ())
 
@@ -139,6 +141,6 @@ def test_a_reply_is_read_whatever_is_missing_in_it() -> None:
 @pytest.mark.parametrize(
     "content", [b"<html>502</html>", b"[]", b"{}", b'{"choices": []}', b'{"choices": [{}]}', b"\xff"]
 )
-def test_what_is_no_completion_is_not_taken_for_one(content: bytes) -> None:
+def test_a_reply_without_a_completion_is_refused(content: bytes) -> None:
     with pytest.raises(NotACompletion):
         read_reply(content)

@@ -79,7 +79,7 @@ def test_a_missing_length_names_the_remedy(tokenizers: Tokenizers) -> None:
     assert caught.value.reason == "length_missing"
 
 
-def test_an_unknown_tokenizer_lists_the_known_ones(tokenizers: Tokenizers) -> None:
+def test_an_unknown_tokenizer_lists_the_known_tokenizers(tokenizers: Tokenizers) -> None:
     tokenizers.check("small-1.5")
     with pytest.raises(InvalidRequest, match=r"unknown tokenizer 'smal': use other, small-1.5") as caught:
         tokenizers.check("smal")

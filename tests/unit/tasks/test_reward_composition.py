@@ -33,7 +33,7 @@ def spec(**fields: Any) -> ScoreSpec:
 
 
 def advanced(asked: ScoreSpec, work: Work[ScoreItem], result: Result) -> Result:
-    """The judge's result, joined with what its item brought."""
+    """Return the judge's result, joined with the fields carried by its item."""
     judge = next(stage for stage in KIND.stages(asked) if stage.name == "judge")
     return judge.advance(work, result)
 
@@ -145,7 +145,7 @@ def test_interleaved_groups_have_their_own_medians() -> None:
         ("a", member(1, 40)),
     ]
     results = grouped(asked, *rows)
-    # Group a: median 100; 140 lies 0.4 away, half way from 0.3 to 0.5; 40 lies 0.6 away, beyond. Group b: median 10.
+    # Group a: median 100; 140 deviates by 0.4, half way from 0.3 to 0.5; 40 by 0.6, beyond. Group b: median 10.
     assert [parts(each)["median_length"] for each in results] == [100, 10, 100, 10, 100]
     assert [parts(each)["group_length"] for each in results] == pytest.approx([0, 0, 0.5, 0, 1])
     assert [each.score for each in results] == pytest.approx([1, 1, 0, 0, -1])
@@ -175,7 +175,7 @@ def test_a_group_of_failures_is_finished() -> None:
     late = Result(error=ItemError("api_timeout", "Late."), parts={"base": 1.0, "response_length": 7.0})
     first, second = grouped(asked, ("a", lost), ("a", late))
     assert (first.status, parts(first)) == ("failed", {})
-    assert parts(second)["group_length"] == 0.0, "there is no median to be away from"
+    assert parts(second)["group_length"] == 0.0, "without a valid response the group has no median"
 
 
 def test_a_median_of_0_gives_no_penalty() -> None:

@@ -1,4 +1,4 @@
-"""Reward stages of a score job, applied to groups of samples: what is asked, and what a failure means for the group."""
+"""Reward stages of a score job, applied to groups of samples: judge calls, and effects of a failure on the group."""
 
 import asyncio
 from pathlib import Path
@@ -76,7 +76,7 @@ def test_each_sample_is_judged_and_the_group_is_put_with_its_rewards() -> None:
     assert all(sample["valid"] for sample in samples)
 
 
-def test_a_judge_that_is_away_retries_the_group_and_costs_one_sample_its_reward_in_the_end() -> None:
+def test_an_unavailable_judge_retries_the_group_and_finally_fails_a_single_sample() -> None:
     async def ask(call: ApiCall) -> ApiReply:
         if "only this one" in str(call.messages):
             raise ApiUnavailable("away")

@@ -1,4 +1,4 @@
-"""What is pure of rollouts: the order of prompts, their figures, what may be asked for."""
+"""Pure parts of rollouts: order of prompts, statistics, and validation of specs."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def test_the_figures_have_the_names_that_trainers_log() -> None:
     assert figures["fully_async/monitor/queue/utilization"] == 0.25
 
 
-def test_freshness_is_in_versions_and_in_seconds() -> None:
+def test_freshness_is_measured_in_versions_and_in_seconds() -> None:
     figures = freshness([{"samples": 3, "age": 3, "age_max": 2, "age_min": 0, "seconds": 6.0, "seconds_max": 4.0,
                           "old": 1, "versions": [1, 2]},
                          {"samples": 1, "age": 5, "age_max": 5, "age_min": 5, "seconds": 2.0, "seconds_max": 2.0,
@@ -60,7 +60,7 @@ def test_freshness_is_in_versions_and_in_seconds() -> None:
     assert (figures["freshness/stale_samples_ratio"], figures["version_diversity"]) == (0.5, 2)
 
 
-def test_nothing_yet_is_no_error() -> None:
+def test_statistics_of_an_empty_rollout_are_defined() -> None:
     empty = counts(fields={"n": "4", "max_queue_size": "40"}, total=0, ok=0, failed=0, recent=[], times=[])
     assert metrics(empty)["fully_async/trainer/idle_ratio"] == 0
     assert processing_times([])["fully_async/processing_time/tp99"] == 0
@@ -70,7 +70,7 @@ def test_nothing_yet_is_no_error() -> None:
     )  # fmt: skip
 
 
-def test_each_epoch_has_every_prompt_once_in_an_order_of_its_seed() -> None:
+def test_each_epoch_has_every_prompt_once_in_an_order_set_by_its_seed() -> None:
     loop = PromptLoop(50, 7)
     epochs = [[loop.prompt(epoch * 50 + at) for at in range(50)] for epoch in range(3)]
     assert all(sorted(epoch) == list(range(50)) for epoch in epochs)
@@ -89,14 +89,14 @@ def test_each_epoch_has_every_prompt_once_in_an_order_of_its_seed() -> None:
         (Layout("f", loop=PromptLoop(50, 0)), '{"folder":"f","prompts":50,"seed":0}', False),
     ],
 )
-def test_a_layout_is_read_as_it_was_written(layout: Layout, text: str, is_stored: bool) -> None:
+def test_a_layout_survives_serialization(layout: Layout, text: str, is_stored: bool) -> None:
     assert str(layout) == text
     assert Layout.parse(text) == layout
     assert (layout.is_stored, layout.folder_of("job")) == (is_stored, "f" if is_stored else "job")
     assert layout.of_prompts == Layout(layout.folder, layout.trials)
 
 
-def test_both_meanings_of_staleness_are_understood() -> None:
+def test_staleness_is_parsed_for_each_rule() -> None:
     assert RolloutSpec(staleness_threshold=3).staleness == 3
     assert RolloutSpec(max_staleness=2).staleness == 2
     share = RolloutSpec(rule="proportion", staleness_threshold=0.5)
@@ -114,8 +114,8 @@ def test_samples_of_one_prompt_differ_from_epoch_to_epoch() -> None:
 
 
 @pytest.mark.parametrize(("staleness", "expected"), [(0, 9.0), (1, 4.5), (2, 4.0), (8, 4.0)])
-def test_what_is_possible_is_computed_from_the_times(staleness: int, expected: float) -> None:
-    """Generation 4, reward 2, training 3: in turn 9; then as many in flight as the staleness allows, until the device
-    is never idle."""
+def test_the_possible_throughput_is_computed_from_the_times(staleness: int, expected: float) -> None:
+    """Generation takes 4, reward 2, training 3: 9 in sequence; then overlapped as far as the staleness allows, until
+    the device is never idle."""
     run = Run(200, 4, 4, 4.0, 3.0, lambda _: 2.0, staleness)
     assert seconds(run) / 200 == pytest.approx(expected, rel=0.05)

@@ -331,7 +331,7 @@ def test_a_schema_triggers_no_fetch() -> None:
         server.settimeout(0)
         schema = {"$ref": f"http://127.0.0.1:{server.getsockname()[1]}/schema"}
         assert reason("json_schema", "1", schema=schema) == "schema_unusable"
-        with pytest.raises(BlockingIOError):  # nobody has called
+        with pytest.raises(BlockingIOError):  # no request arrived
             server.accept()
 
 

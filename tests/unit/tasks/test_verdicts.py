@@ -115,7 +115,7 @@ SCALE: list[tuple[str, float | str]] = [
     ("The response gives 3 reasons and cites 2 papers.", MISSING),
     ("It took 5 steps, of which 4 are right.", MISSING),
     ("Step 2 is wrong. 3/10 of it repeats. I give it 5/10.", 5),
-    # Numbers alone on the last line.
+    # A number alone on the last line.
     ("8", 8),
     ("**8**", 8),
     ("8/10", 8),

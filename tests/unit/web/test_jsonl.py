@@ -1,4 +1,4 @@
-"""Lines of an upload: the same whatever pieces it comes in, and never more than one of them held."""
+"""Reader of an upload's lines: independent of how the bytes are split, and holds at most a single line in memory."""
 
 import tracemalloc
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from web.http.jsonl import JsonlReader
 
 
 @given(st.lists(st.binary(min_size=1, max_size=20).filter(lambda line: line.strip() and b"\n" not in line)), st.data())
-def test_lines_do_not_depend_on_the_pieces_they_come_in(lines: list[bytes], data: st.DataObject) -> None:
+def test_lines_do_not_depend_on_how_the_bytes_are_split(lines: list[bytes], data: st.DataObject) -> None:
     body = b"".join(line + b"\n" for line in lines)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(body)), max_size=10)))
     pieces = [body[start:end] for start, end in zip([0, *cuts], [*cuts, len(body)], strict=True)]
@@ -37,7 +37,7 @@ def test_empty_lines_are_skipped_and_counted() -> None:
     assert told == [(n, f"Line {n}: is not JSON.", "query") for n in (2, 5, 7)]
 
 
-def test_a_line_that_is_not_utf_8_is_told_so() -> None:
+def test_a_line_that_is_not_utf_8_is_reported() -> None:
     lines = JsonlReader([b'\n{"query": "caf\xe9"}\n'], 100)
     list(lines)
     error = lines.renumber(InvalidLine(1, "is not JSON (invalid unicode code point)."))
@@ -51,7 +51,7 @@ def test_a_line_that_is_too_long_is_refused_before_it_ends(blocks: list[bytes]) 
         list(JsonlReader(blocks, 10))
 
 
-def test_many_lines_are_read_in_the_memory_of_a_few() -> None:
+def test_memory_does_not_grow_with_the_number_of_lines() -> None:
     def blocks() -> Iterator[bytes]:
         for _ in range(100):
             yield b'{"prompt": "2+3?", "response": "5"}\n' * 1000

@@ -1,4 +1,4 @@
-"""Named rewards as a file has them, and samples as trainers send them."""
+"""Named rewards: validation of the rewards file; and parsing of samples in the formats of trainers."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def test_the_example_shows_every_field_and_can_be_used() -> None:
     assert not [field for field in Reward.model_fields if field not in (*EXAMPLE.read_text().split(), "name", "spec")]
 
 
-def test_without_a_file_there_is_no_reward_and_the_way_to_one_is_told() -> None:
+def test_the_error_without_a_file_says_how_to_define_a_reward() -> None:
     rewards = load_rewards(Settings())
     assert list(rewards) == []
     for name in (None, "math"):
@@ -104,7 +104,7 @@ def test_every_mistake_has_its_line(tmp_path: Path) -> None:
     assert [line.partition(":")[0] for line in str(error.value).splitlines()] == ["reward b", "reward c"]
 
 
-def test_one_reward_is_the_default_and_of_several_the_one_that_is_named() -> None:
+def test_a_single_reward_is_the_default_and_several_need_a_name() -> None:
     one, other = reward("one"), reward("other")
     assert Rewards(one).get(None) is one
     assert Rewards(one, other, default="other").get(None) is other
@@ -131,7 +131,7 @@ def test_one_reward_is_the_default_and_of_several_the_one_that_is_named() -> Non
         ("", "", ""),
     ],
 )
-def test_the_response_is_what_follows_its_prompt(query: str, prompt: str | None, response: str) -> None:
+def test_the_response_is_the_text_after_its_prompt(query: str, prompt: str | None, response: str) -> None:
     assert response_of(query, prompt) == response
 
 
@@ -146,12 +146,12 @@ def test_the_response_is_what_follows_its_prompt(query: str, prompt: str | None,
         ("", ""),
     ],
 )
-def test_what_ends_a_turn_is_no_part_of_the_response(text: str, kept: str) -> None:
+def test_end_of_turn_tokens_are_not_part_of_the_response(text: str, kept: str) -> None:
     assert without_end(text, reward().end_tokens) == kept
 
 
 def test_megabytes_of_end_tokens_are_cut_off_before_the_test_times_out() -> None:
-    # Copying what is left for each of them would take longer than any test may.
+    # A copy of the remaining text for each token would exceed the time limit of any test.
     assert without_end("5" + "</s> " * 2_000_000, reward().end_tokens) == "5"
 
 
@@ -235,7 +235,7 @@ def test_the_reference_is_in_the_named_field_or_in_a_usual_one() -> None:
         ([said("5", content=[{"text": 5}])], "response.output[0].content"),
     ],
 )
-def test_a_wrong_response_is_named(output: Any, field: str) -> None:
+def test_the_error_for_an_invalid_response_names_it(output: Any, field: str) -> None:
     with pytest.raises(InvalidRequest) as error:
         verified(output)
     assert error.value.field == field

@@ -1,4 +1,4 @@
-"""What the Pi0 reward server's clients send, as score jobs."""
+"""Translation of requests by clients of the Pi0 reward server to score jobs."""
 
 from pathlib import Path
 from typing import Any
@@ -37,23 +37,23 @@ def understood(body: dict[str, Any], settings: Settings | None = None, rewards: 
         [{"choices": [{"message": {"content": "go"}}]}],
     ],
 )
-def test_the_text_of_a_response_is_found_in_every_shape(response: Any) -> None:
+def test_the_text_of_a_response_is_found_in_every_supported_form(response: Any) -> None:
     assert text_of(response) == "go"
 
 
 @pytest.mark.parametrize("response", ["", [], None])
-def test_an_empty_response_is_empty_and_no_mistake(response: Any) -> None:
+def test_an_empty_response_is_valid(response: Any) -> None:
     assert text_of(response) == ""
 
 
 @pytest.mark.parametrize("response", [5, True, {"words": "go"}, {"choices": []}, {"choices": [{"message": "go"}]}])
-def test_a_response_without_a_text_is_refused_with_its_place(response: Any) -> None:
+def test_a_response_without_a_text_is_refused_with_its_index(response: Any) -> None:
     assert text_of(response) is None
     with pytest.raises(InvalidRequest, match=r"responses\[1\]"):
         understood({"responses": ["go", response]})
 
 
-def test_the_servers_defaults_hold_where_nothing_is_said() -> None:
+def test_fields_that_are_not_given_have_the_servers_defaults() -> None:
     spec, (item,) = understood({"responses": ["go"]}, Settings(policy_urls="gpu1:8000"))
     options = spec.policy_options
     assert (options.environment.name, options.environment.suite) == ("libero", "libero_spatial")
@@ -62,7 +62,7 @@ def test_the_servers_defaults_hold_where_nothing_is_said() -> None:
     assert (options.in_flight, options.video, item.response) == (0, False, "go")
 
 
-def test_a_null_says_no_more_than_what_is_left_out() -> None:
+def test_a_null_field_counts_as_not_given() -> None:
     libero = {"task_id": None, "seed": None, "num_trials_per_task": None, "instruction": None}
     kwargs = {"max_workers": None, "libero_cfg": libero, "on_error": None, "cache": None, "scorer_options": None}
     said = {"responses": ["go"], "metas": None, "reward_function_kwargs": kwargs}
@@ -70,7 +70,7 @@ def test_a_null_says_no_more_than_what_is_left_out() -> None:
     assert understood({"responses": ["go"], "reward_function_kwargs": {"libero_cfg": None}}) == understood(said)
 
 
-def test_what_is_said_counts_and_what_means_nothing_here_is_passed_over() -> None:
+def test_known_fields_are_applied_and_irrelevant_fields_are_ignored() -> None:
     kwargs = {
         "alpha": 1.0, "beta": 0.1, "gamma": 0.5, "center_crop": 1, "num_trials_per_task": 2, "num_steps_wait": 4,
         "max_workers": 3, "libero_cfg": {"task_suite_name": "libero_goal", "task_id": 6, "num_trials_per_task": 9,
@@ -100,14 +100,14 @@ def test_what_is_said_counts_and_what_means_nothing_here_is_passed_over() -> Non
         (Settings(policy_environment="gymnasium:Pusher-v5"), "gymnasium"),
     ],
 )
-def test_where_a_policy_acts_is_the_requests_or_the_settings(settings: Settings, name: str) -> None:
+def test_the_environment_is_taken_from_the_request_or_the_settings(settings: Settings, name: str) -> None:
     spec, _ = understood({"responses": ["go"]}, settings)
     assert spec.policy_options.environment.name == name
     own = {"responses": ["go"], "reward_function_kwargs": {"environment": {"name": "gymnasium"}}}
     assert understood(own, settings)[0].policy_options.environment.id == "Reacher-v5"
 
 
-def test_another_scorer_a_spec_or_a_named_reward_may_be_meant(tmp_path: Path) -> None:
+def test_a_request_may_select_a_scorer_a_spec_or_a_named_reward(tmp_path: Path) -> None:
     (tmp_path / "rewards.toml").write_text('[rewards.mine.spec]\nscorers = [{name = "exact_match"}]\n')
     rewards = load_rewards(Settings(rewards_file=tmp_path / "rewards.toml"))
     spec = {"scorers": [{"name": "contains"}]}
@@ -128,6 +128,6 @@ def test_another_scorer_a_spec_or_a_named_reward_may_be_meant(tmp_path: Path) ->
         understood({"responses": ["5"], "reward_function_kwargs": {"scorer": "contains", "spec": spec}})
 
 
-def test_more_metas_than_responses_are_a_mistake() -> None:
+def test_more_metas_than_responses_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="has 2 entries for 1 responses"):
         understood({"responses": ["go"], "metas": [{}, {}]})

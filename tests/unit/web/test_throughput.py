@@ -1,4 +1,4 @@
-"""Items a second of each worker, from one look to the next."""
+"""Throughput of each worker in items per second, computed from the counts of consecutive snapshots."""
 
 from dataclasses import replace
 
@@ -18,19 +18,19 @@ def job(name: str, created_at: float = 0.0, **items: int) -> Job:
     return replace(JOB, id=name, created_at=created_at, workers=shares)
 
 
-def test_what_was_done_before_the_first_look_is_no_pace() -> None:
+def test_items_finished_before_the_first_snapshot_do_not_count() -> None:
     pace = ThroughputMeter()
     assert pace.rates(100.0, [job("a", w=1000)]) == {}
     assert pace.rates(102.0, [job("a", w=1010)]) == {"w": 5.0}
 
 
-def test_a_job_made_since_the_last_look_counts_from_nothing_and_an_old_one_does_not() -> None:
+def test_a_new_job_counts_from_zero_and_an_older_job_from_its_last_count() -> None:
     pace = ThroughputMeter()
     pace.rates(100.0, [])
     assert pace.rates(102.0, [job("new", 101.0, w=20), job("old", 50.0, w=7000)]) == {"w": 10.0}
 
 
-def test_a_pace_is_over_the_last_seconds_and_falls_when_work_ends() -> None:
+def test_a_rate_covers_the_last_seconds_and_falls_after_work_ends() -> None:
     pace, at = ThroughputMeter(), 0.0
     for at in range(0, 30, 2):
         rates = pace.rates(100.0 + at, [job("a", w=10 * at)])
@@ -40,7 +40,7 @@ def test_a_pace_is_over_the_last_seconds_and_falls_when_work_ends() -> None:
     assert rates == {"w": 0.0}, f"nothing was done for {WINDOW_S} s"
 
 
-def test_a_look_that_was_left_off_begins_anew() -> None:
+def test_the_rate_restarts_after_a_gap_between_snapshots() -> None:
     pace = ThroughputMeter()
     pace.rates(100.0, [job("a", w=0)])
     assert pace.rates(101.0 + GAP_S, [job("a", w=100_000)]) == {}

@@ -1,4 +1,4 @@
-"""GPUs to workers, by the rules and tables of the multi-worker inference system."""
+"""Allocation of GPUs to workers, by the rules and tables of the multi-worker inference system."""
 
 import pytest
 
@@ -27,7 +27,9 @@ def test_eight_gpus_for_four_workers_are_pairs() -> None:
 def test_recommended_configurations(total: int, workers: int, each: int) -> None:
     allocation = allocate(gpus(total), workers)
     assert [len(group) for group in allocation.groups] == [each] * workers
-    assert [gpu for group in allocation.groups for gpu in group] == gpus(total), "contiguous, exclusive, none left out"
+    assert [gpu for group in allocation.groups for gpu in group] == gpus(total), (
+        "ranges are contiguous and disjoint, and cover every GPU"
+    )
     assert not allocation.note
     assert not allocation.shared
 

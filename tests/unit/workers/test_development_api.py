@@ -1,4 +1,4 @@
-"""The development API's pure parts: prompts read, odds, windows, peaks."""
+"""Pure parts of the development API: parsing of prompts, distribution of scores, rate windows, and peaks."""
 
 import contextlib
 import json
@@ -49,7 +49,7 @@ def read(user: str, system: str = "") -> Question:
     return read_question([{"role": "system", "content": system}, {"role": "user", "content": user}])
 
 
-def test_assays_own_prompts_are_read() -> None:
+def test_assays_own_prompts_are_parsed() -> None:
     user = (
         "<<<PROMPT 0123456789abcdef\n2+3?\nPROMPT 0123456789abcdef>>>\n\n"
         '<<<RESPONSE A 0123456789abcdef\nso 5\nAnswer: 7 [[B]] "k": 1\nRESPONSE A 0123456789abcdef>>>\n\n'
@@ -71,7 +71,7 @@ def test_assays_own_prompts_are_read() -> None:
         ("Say hi. Response quality matters.", ("Say hi. Response quality matters.",), None),
     ],
 )
-def test_prompts_of_others_are_read(user: str, responses: tuple[str, ...], reference: str | None) -> None:
+def test_prompts_of_other_programs_are_parsed(user: str, responses: tuple[str, ...], reference: str | None) -> None:
     question = read(user)
     assert (question.responses, question.reference) == (responses, reference)
 
@@ -87,12 +87,12 @@ def test_prompts_of_others_are_read(user: str, responses: tuple[str, ...], refer
         ("In the years from 2020 to 1990 nothing is a scale", Form()),
     ],
 )
-def test_the_form_asked_for_is_read(told: str, form: Form) -> None:
+def test_the_requested_form_of_the_reply_is_detected(told: str, form: Form) -> None:
     assert read("<response>x</response>", told).form == form
 
 
 @given(st.lists(st.sampled_from(["<response>", "</response>", "### Answer:", "x", "<<<RESPONSE 12", "\n", "[["])))
-def test_no_prompt_is_too_odd(parts: list[str]) -> None:
+def test_any_prompt_is_parsed_without_an_error(parts: list[str]) -> None:
     read("".join(parts))
 
 
@@ -121,7 +121,7 @@ def test_any_body_is_answered_or_refused(data: st.DataObject) -> None:
 
 
 @given(st.text())
-def test_tokens_joined_are_the_text(text: str) -> None:
+def test_tokens_concatenate_to_the_text(text: str) -> None:
     assert "".join(tokenizer.split(text)) == text
 
 
@@ -130,14 +130,14 @@ def judge(text: str, temperature: float = 0.0, **form: Any) -> Judge:
 
 
 @given(st.text(), st.integers(-50, 50), st.integers(1, 3000))
-def test_a_number_lies_on_its_scale_and_is_the_likeliest(text: str, low: int, span: int) -> None:
+def test_a_score_lies_on_its_scale_and_is_the_likeliest_token(text: str, low: int, span: int) -> None:
     word = judge(text).number(low, low + span, whole=True)
     assert low <= int(word.text) <= low + span
     assert word.odds[word.text] == max(word.odds.values())
     assert sum(word.odds.values()) == pytest.approx(1)
 
 
-def test_what_is_drawn_follows_the_odds() -> None:
+def test_drawn_scores_follow_the_distribution() -> None:
     drawn = judge("some text", temperature=1.0)
     words = [drawn.number(1, 10) for _ in range(2000)]
     for word, share in words[0].odds.items():
@@ -152,7 +152,7 @@ def test_a_peak_is_the_most_in_any_window(times: list[float], window_s: float) -
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 5)), max_size=60), st.integers(1, 12), st.floats(0.1, 3))
-def test_no_window_passes_its_limit(calls: list[tuple[float, int]], limit: int, window_s: float) -> None:
+def test_no_window_exceeds_its_limit(calls: list[tuple[float, int]], limit: int, window_s: float) -> None:
     window, now_s, let_in = Window(), 0.0, list[tuple[float, int]]()
     for pause_s, amount in calls:
         now_s += pause_s

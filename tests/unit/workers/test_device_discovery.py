@@ -1,4 +1,4 @@
-"""What devices a host is found to have, and its slots."""
+"""Discovery of a host's devices, and its division into slots."""
 
 import os
 from pathlib import Path
@@ -32,19 +32,19 @@ def test_nvidia_smi_is_asked(eight: dict[str, str]) -> None:
         (" 1 , 0 ", ("1", "0")),
         ("", ()),
         ("-1", ()),
-        ("0,-1,3", ("0",)),  # as CUDA reads it: the list ends at the first wrong entry
-        ("1,9", ("1",)),  # there is no GPU 9
+        ("0,-1,3", ("0",)),  # CUDA ends the list at the first invalid entry
+        ("1,9", ("1",)),  # GPU 9 does not exist
         ("GPU-8e0f,1", ("GPU-8e0f", "1")),
-        ("2,2,3", ("2", "3")),  # one slot a GPU, however often it is named
+        ("2,2,3", ("2", "3")),  # a slot per GPU, even if the GPU is listed twice
         ("none", ()),
         ("NoDevFiles", ()),
     ],
 )
-def test_cuda_visible_devices_narrows_it(eight: dict[str, str], visible: str, found: tuple[str, ...]) -> None:
+def test_cuda_visible_devices_restricts_the_list(eight: dict[str, str], visible: str, found: tuple[str, ...]) -> None:
     assert discover_gpus(eight | {"CUDA_VISIBLE_DEVICES": visible})[0] == found
 
 
-def test_cuda_visible_devices_is_believed_where_nvidia_smi_fails(none: dict[str, str]) -> None:
+def test_cuda_visible_devices_is_used_if_nvidia_smi_fails(none: dict[str, str]) -> None:
     assert discover_gpus(none | {"CUDA_VISIBLE_DEVICES": "0,1"})[0] == ("0", "1")
 
 
@@ -60,7 +60,7 @@ def test_a_host_without_gpus_gets_two_cpu_slots_that_divide_its_threads(
     assert [each.environment() for each in slots] == [pinned] * 2
 
 
-def test_an_nvidia_smi_that_fails_is_told(none: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_of_nvidia_smi_is_reported(none: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
     assert discover_gpus(none)[0] == ()
     assert "nvidia-smi fails (exit code 9)" in caplog.text
 

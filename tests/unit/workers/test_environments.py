@@ -1,4 +1,4 @@
-"""Environments that need no simulator: the light one, LIBERO before a recording stand-in, pictures and videos."""
+"""Environments without a simulator: the light environment, LIBERO with a recording stand-in, pictures and videos."""
 
 import tempfile
 from io import BytesIO
@@ -34,7 +34,7 @@ def run_reach(spec: EpisodeSpec, instruction: str) -> tuple[bool, int]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_light_task_is_solved_by_its_own_instruction_and_by_no_other(seed: int) -> None:
+def test_the_light_task_is_solved_only_by_its_own_instruction(seed: int) -> None:
     for task, colour in enumerate(COLOURS):
         spec = EpisodeSpec(task_id=task, seed=seed)
         assert run_reach(spec, f"reach the {colour} target")[0]
@@ -50,7 +50,7 @@ def test_an_episode_depends_on_its_seed_and_initial_state_alone() -> None:
         seen = environment.observe()
         return [*seen["observation/state"].tolist(), *seen["observation/targets"].ravel().tolist()]
 
-    np.random.seed(1)  # the global generator, which must not matter
+    np.random.seed(1)  # the global generator must have no influence
     first = begin(seed=3)
     np.random.seed(2)
     assert begin(seed=3) == first
@@ -59,7 +59,7 @@ def test_an_episode_depends_on_its_seed_and_initial_state_alone() -> None:
     assert begin(seed=3, task_id=2) == first, "only the instruction tells the tasks apart"
 
 
-def test_a_task_that_does_not_exist_is_said_to_be_missing() -> None:
+def test_a_missing_task_is_reported() -> None:
     with pytest.raises(EnvironmentFailed, match="reach has tasks 0 to 3"):
         LocalSimulator(ReachEnvironment()).start(EpisodeSpec(task_id=4))
 
@@ -68,14 +68,14 @@ def test_a_task_that_does_not_exist_is_said_to_be_missing() -> None:
 
 
 class RecordingLibero:
-    """LIBERO's interface, as far as it is used; writes down what is done to it."""
+    """Stand-in for the used part of LIBERO's interface; records each call."""
 
     def __init__(self, succeeds_after: int) -> None:
         self.done: list[Any] = []
         self._succeeds_after = succeeds_after
         self._steps = 0
 
-    # the package
+    # interface of the package
     def instruction(self, suite: str, task_id: int) -> str:
         return f"task {task_id} of {suite}"
 
@@ -86,7 +86,7 @@ class RecordingLibero:
         self.done.append(("make", suite, task_id, resolution))
         return self
 
-    # the environment
+    # interface of an environment
     def seed(self, seed: int) -> None:
         self.done.append(("seed", seed))
 
@@ -119,7 +119,7 @@ class RecordingLibero:
         }
 
 
-def test_libero_is_seeded_reset_set_and_left_to_settle_before_the_policy_acts() -> None:
+def test_libero_is_seeded_reset_initialized_and_settled_before_the_policy_acts() -> None:
     libero = RecordingLibero(succeeds_after=1000)
     simulator = LocalSimulator(LiberoEnvironment(Libero(suite="libero_object"), libero))
     start = simulator.start(EpisodeSpec(task_id=4, seed=11, init_state=2))
@@ -131,7 +131,7 @@ def test_libero_is_seeded_reset_set_and_left_to_settle_before_the_policy_acts() 
     assert (start.replan_steps, start.action_size) == (5, 7)
 
 
-def test_liberos_observation_is_turned_fitted_and_flattened_as_the_policy_learnt_it() -> None:
+def test_liberos_observation_is_rotated_resized_and_flattened_as_in_training() -> None:
     simulator = LocalSimulator(LiberoEnvironment(Libero(), RecordingLibero(succeeds_after=1000)))
     seen = simulator.start(EpisodeSpec()).observation
     assert sorted(seen) == ["observation/image", "observation/state", "observation/wrist_image"]
@@ -142,7 +142,7 @@ def test_liberos_observation_is_turned_fitted_and_flattened_as_the_policy_learnt
     assert np.allclose(seen["observation/state"], [0.1, 0.2, 0.3, 0.0, 0.0, 1.0, 0.04, -0.04])
 
 
-def test_libero_ends_with_success_at_the_step_that_does_it_and_does_none_after() -> None:
+def test_a_libero_episode_ends_at_its_first_successful_step() -> None:
     libero = RecordingLibero(succeeds_after=10 + 8)
     simulator = LocalSimulator(LiberoEnvironment(Libero(), libero))
     simulator.start(EpisodeSpec())
@@ -173,11 +173,11 @@ def test_libero_keeps_its_scene_for_the_same_task_and_seeds_every_episode() -> N
     kept = [entry for entry in libero.done if entry[0] in ("make", "seed") or entry == "close"]
     made, made_again = ("make", "libero_spatial", 0, 256), ("make", "libero_spatial", 1, 256)
     assert kept == [made, ("seed", 1), ("seed", 2), "close", made_again, ("seed", 1)]
-    with pytest.raises(EnvironmentFailed, match="There is no initial state 3"):
+    with pytest.raises(EnvironmentFailed, match="Initial state 3 does not exist"):
         simulator.start(EpisodeSpec(init_state=3))
 
 
-def test_a_simulator_that_raises_is_an_environment_that_failed() -> None:
+def test_an_exception_of_a_simulator_is_an_environment_failure() -> None:
     libero = RecordingLibero(succeeds_after=1000)
     simulator = LocalSimulator(LiberoEnvironment(Libero(), libero))
     simulator.start(EpisodeSpec())
@@ -197,43 +197,47 @@ def test_rotations_as_axis_and_angle() -> None:
 
 
 @pytest.mark.parametrize("shape", [(256, 256), (480, 640), (640, 480), (224, 224), (100, 333), (37, 37)])
-def test_pictures_are_fitted_exactly_as_openpi_does(shape: tuple[int, int]) -> None:
+def test_pictures_are_resized_exactly_as_openpi_does(shape: tuple[int, int]) -> None:
     picture = np.random.default_rng(0).integers(0, 255, (*shape, 3), np.uint8)
     assert np.array_equal(fit(picture, 224), image_tools.resize_with_pad(picture, 224, 224))
 
 
-def test_upright_turns_by_half_a_circle() -> None:
+def test_upright_rotates_by_180_degrees() -> None:
     picture = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
     assert upright(picture).tolist() == np.rot90(picture, 2).tolist()
     assert upright(picture).flags["C_CONTIGUOUS"]
 
 
-def test_a_video_has_an_even_choice_of_the_pictures() -> None:
+def test_a_video_samples_the_pictures_evenly() -> None:
     recorder = Recorder()
     kept = 0
     for number in range(2 * MAX_FRAMES + 10):
         if recorder.wants_next():
             kept += 1
-            recorder.add(np.full((8, 8, 3), number // 4 * 97 % 256, np.uint8))  # unlike its neighbours
+            recorder.add(
+                np.full((8, 8, 3), number // 4 * 97 % 256, np.uint8)
+            )  # this picture differs from its neighbours
     video = Image.open(BytesIO(recorder.encode()))
     assert video.format == "WEBP"
     assert MAX_FRAMES // 2 < video.n_frames <= MAX_FRAMES
     assert kept < 2 * MAX_FRAMES, "pictures that would not be kept are not asked for"
 
 
-# --- what a host's devices mean for a simulator ---
+# --- choice of the renderer by device ---
 
 
 @pytest.mark.parametrize(("listed", "found"), [("libOSMesa.so.8 (libc6) => /lib/libOSMesa.so.8", True), ("", False)])
-def test_osmesa_is_looked_for_without_a_file(
+def test_osmesa_is_detected_without_a_temporary_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listed: str, found: bool
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))  # a file would fail, or stay after a kill
+    monkeypatch.setattr(
+        tempfile, "tempdir", str(tmp_path / "nowhere")
+    )  # a temporary file would fail here, or remain after a kill
     monkeypatch.setattr(rendering, "LIBRARIES", ("echo", listed))
     assert has_osmesa() == found
 
 
-def test_where_no_libraries_are_listed_osmesa_is_looked_for_on_the_linkers_path(
+def test_without_a_library_list_osmesa_is_searched_on_the_linkers_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(rendering, "LIBRARIES", ("/nowhere/ldconfig", "-p"))
@@ -270,7 +274,7 @@ def test_the_renderer_is_chosen_by_the_device(devices: tuple[str, ...], osmesa: 
         (Success(survives=True, total_reward=1.0), {"is_last": True, "total_reward": 0.0}, False),
     ],
 )
-def test_a_stated_success_rule_is_held_to(success: Success, progress: dict[str, Any], wanted: bool) -> None:
+def test_a_given_success_rule_is_applied(success: Success, progress: dict[str, Any], wanted: bool) -> None:
     plain = {"observation": None, "info": {}, "total_reward": 0.0, "is_last": False, "terminated": False}
     adapter = adapter_of(success)
     assert adapter.is_success(Progress(**plain | progress)) is wanted  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""How Flower is started: never without a password where tokens are set."""
+"""Start of Flower: it always has a password if tokens are set."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ def settings(folder: Path) -> Settings:
     return Settings(tokens_file=folder / "tokens.jsonl", data_dir=folder / "data")
 
 
-def test_where_tokens_are_set_flower_has_a_password_that_stays(tmp_path: Path) -> None:
+def test_with_tokens_flower_has_a_password_that_persists(tmp_path: Path) -> None:
     first = flower_environment(settings(tmp_path))["FLOWER_BASIC_AUTH"]
     assert first.startswith("assay:")
     assert flower_environment(settings(tmp_path))["FLOWER_BASIC_AUTH"] == first
@@ -21,12 +21,12 @@ def test_where_tokens_are_set_flower_has_a_password_that_stays(tmp_path: Path) -
     assert list(kept.parent.iterdir()) == [kept]
 
 
-def test_an_empty_file_of_its_password_does_not_open_it(tmp_path: Path) -> None:
+def test_an_empty_password_file_does_not_disable_the_password(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / AUTH_FILE).touch()
     with pytest.raises(SettingsError, match="user:password"):
         flower_environment(settings(tmp_path))
 
 
-def test_without_tokens_it_is_open(tmp_path: Path) -> None:
+def test_without_tokens_flower_has_no_password(tmp_path: Path) -> None:
     assert "FLOWER_BASIC_AUTH" not in flower_environment(Settings(data_dir=tmp_path))

@@ -1,4 +1,4 @@
-"""The pure parts of policies: what errors mean, which plan is taken, who serves whom, and what a score says."""
+"""Pure parts of policies: classification of errors, use of plans, assignment of servers to slots, and scores."""
 
 import math
 
@@ -35,20 +35,20 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "serve.py", line 7, in i
         ("OSError: [Errno 28] No space left on device", PolicyBroken),
     ],
 )
-def test_a_servers_traceback_blames_the_request_or_the_server(last: str, kind: type[Exception]) -> None:
+def test_a_servers_traceback_decides_between_request_and_server_error(last: str, kind: type[Exception]) -> None:
     error = read_failure(TRACEBACK + last + "\n", "ws://gpu1:8000")
     assert type(error) is kind
     assert last.splitlines()[0] in str(error)
     assert "ws://gpu1:8000" in str(error)
 
 
-def test_a_request_that_is_to_blame_is_not_tried_again_and_a_servers_fault_is() -> None:
+def test_a_request_error_is_not_retried_and_a_server_error_is() -> None:
     assert issubclass(PolicyFailed, Permanent)
     assert issubclass(PolicyBroken, Retryable)
     assert "it does not say why" in str(read_failure("", "ws://x:1"))
 
 
-def test_of_a_plan_the_first_steps_are_taken() -> None:
+def test_the_first_steps_of_a_plan_are_used() -> None:
     actions = np.arange(20, dtype=np.float32).reshape(10, 2)
     assert read_plan({"actions": actions}, 5, 2).tolist() == actions[:5].tolist()
 
@@ -68,12 +68,12 @@ def test_of_a_plan_the_first_steps_are_taken() -> None:
         {"actions": np.full((10, 2), np.inf)},
     ],
 )
-def test_actions_that_do_not_fit_the_environment_are_the_policys_failure(reply: dict[str, object]) -> None:
+def test_invalid_actions_are_a_failure_of_the_policy(reply: dict[str, object]) -> None:
     with pytest.raises(PolicyFailed):
         read_plan(reply, 5, 2)
 
 
-def test_a_policy_is_known_by_what_its_server_says() -> None:
+def test_a_policy_is_identified_by_its_servers_metadata() -> None:
     said = identify(b"1", {"policy": "pi0_libero", "checkpoint": "gs://there/29999"})
     assert (said.name, said.version, said.is_known) == ("pi0_libero", "gs://there/29999", True)
     silent = identify(b"2", {"reset_pose": [0.0, 1.0]})
@@ -83,11 +83,11 @@ def test_a_policy_is_known_by_what_its_server_says() -> None:
     assert identify(b"4", {"version": 3}, version="2026-05").version == "3"
 
 
-def test_a_server_gets_as_many_episodes_as_keep_it_busy() -> None:
+def test_a_server_gets_enough_episodes_to_keep_it_busy() -> None:
     pace = Pace(most=6)
     assert pace.episodes == 2
     pace.note(simulated_s=0.01, inferred_s=1.0)
-    assert pace.episodes == 2, "light simulators: one steps while the server infers for the other"
+    assert pace.episodes == 2, "with light simulators, an episode steps while the server infers for a second episode"
     for _ in range(50):
         pace.note(simulated_s=2.5, inferred_s=1.0)
     assert pace.episodes == 4
@@ -110,7 +110,7 @@ def test_a_score_is_the_share_of_successes_with_its_interval() -> None:
     assert 0.95 < summary.high < 0.96
 
 
-def test_few_episodes_are_never_certain_and_none_are_no_score() -> None:
+def test_few_episodes_have_a_wide_interval_and_zero_episodes_no_score() -> None:
     sure = summarise([as_record(episode(True), EpisodeSpec())])
     assert (sure.success_rate, sure.high) == (1.0, 1.0)
     assert sure.low < 0.3
@@ -118,7 +118,7 @@ def test_few_episodes_are_never_certain_and_none_are_no_score() -> None:
         summarise([])
 
 
-def test_a_loading_server_is_given_more_time_than_one_that_has_answered() -> None:
+def test_a_loading_server_has_a_longer_timeout_than_a_server_that_has_answered() -> None:
     def judged(now: float, answered_at: float) -> bool:
         return is_wedged(now, started_at=100.0, answered_at=answered_at, start_s=60.0, silent_s=10.0)
 
@@ -143,7 +143,7 @@ def test_every_server_has_one_slot(servers: int, slots: int) -> None:
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def test_gpu_host_and_gpu_ports_name_the_servers_unless_ours_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_host_and_gpu_ports_name_the_servers_unless_assays_settings_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPU_PORTS", "8000, 8001")
     assert load_settings().policy_urls == "ws://127.0.0.1:8000,ws://127.0.0.1:8001"
     monkeypatch.setenv("GPU_HOST", "gpu1")
@@ -166,7 +166,9 @@ def test_gpu_host_and_gpu_ports_name_the_servers_unless_ours_do(monkeypatch: pyt
         ("ASSAY_POLICY_COMMAND", "serve '{port}", "ASSAY_POLICY_COMMAND: cannot be parsed"),
     ],
 )
-def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str) -> None:
+def test_the_error_for_an_invalid_setting_names_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(SettingsError, match=None) as error:
         load_settings()
@@ -181,7 +183,7 @@ def test_servers_are_given_or_started_but_not_both(monkeypatch: pytest.MonkeyPat
         load_settings()
 
 
-def test_a_key_is_shown_nowhere() -> None:
+def test_a_key_is_never_shown() -> None:
     assert "s3cret" not in repr(Settings(policy_api_key="s3cret"))
     assert "s3cret" not in repr(Address("ws://gpu1:8000", "s3cret"))
 
@@ -195,7 +197,7 @@ def test_a_command_is_filled_in_for_its_slot_and_pinned_to_its_devices() -> None
     assert command.log_path.endswith("logs/pi0_gpu1.log")
 
 
-def test_the_development_policy_understands_colours_and_nothing_else() -> None:
+def test_the_development_policy_understands_only_colours() -> None:
     seen = {"observation/state": np.zeros(2), "observation/targets": np.eye(4, 2)}
     assert plan(seen | {"prompt": "Go to the RED one"}, 3)[0].tolist() == [1.0, 0.0]
     assert plan(seen | {"prompt": "the green cube, please"}, 3)[0].tolist() == [0.0, 1.0]

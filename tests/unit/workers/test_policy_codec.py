@@ -1,4 +1,4 @@
-"""Messages to and from policy servers: what openpi's own codec writes we read, and it reads what we write."""
+"""Codec of messages for policy servers: compatible with openpi's own codec in both directions."""
 
 from contextlib import suppress
 from typing import Any
@@ -51,7 +51,7 @@ def same(one: Any, other: Any) -> bool:
 
 @given(value=VALUES)
 @settings(max_examples=60, deadline=None)
-def test_both_codecs_read_what_both_write(value: Any) -> None:
+def test_each_codec_decodes_the_output_of_both(value: Any) -> None:
     ours, theirs = encode(value), msgpack_numpy.packb(value)
     assert ours == theirs
     assert same(decode(theirs), msgpack_numpy.unpackb(ours))
@@ -62,7 +62,7 @@ def test_both_codecs_read_what_both_write(value: Any) -> None:
 @example(array=np.zeros((0, 3), np.float32))
 @example(array=np.array(7))
 @example(array=np.asfortranarray(np.arange(6).reshape(2, 3)))
-def test_an_array_comes_back_as_it_was(array: NDArray[Any]) -> None:
+def test_an_array_survives_encoding(array: NDArray[Any]) -> None:
     assert same(decode(encode({"x": array}))["x"], np.ascontiguousarray(array).reshape(array.shape))
 
 
@@ -78,7 +78,7 @@ def test_an_array_comes_back_as_it_was(array: NDArray[Any]) -> None:
         np.datetime64("2026-01-01"),
     ],
 )
-def test_what_the_protocol_has_no_form_for_is_refused(value: object) -> None:
+def test_values_that_the_protocol_cannot_encode_are_refused(value: object) -> None:
     with pytest.raises(CodecError):
         encode({"deep": [value]})
 
@@ -102,13 +102,13 @@ def test_an_array_whose_bytes_do_not_fit_its_shape_is_refused(shape: Any) -> Non
 @example(garbage=b"\xc1")
 @example(garbage=b"\x91" * 5000)
 @example(garbage=b"\x81\xc4\x0b__ndarray__\xc3")
-def test_garbage_is_a_codec_error_or_a_value_and_nothing_else(garbage: bytes) -> None:
+def test_random_bytes_raise_only_a_codec_error(garbage: bytes) -> None:
     with suppress(CodecError):
         decode(garbage)
 
 
 @pytest.mark.parametrize("length", [0, 1, 3, 4, 125, 126, 127, 65_535, 65_536, 301_057])
-def test_a_frame_is_what_a_websocket_server_reads(length: int) -> None:
+def test_a_websocket_server_can_read_a_frame(length: int) -> None:
     payload = np.random.default_rng(length).bytes(length)
     reader = StreamReader()
     reader.feed_data(binary_frame(payload))
@@ -120,5 +120,5 @@ def test_a_frame_is_what_a_websocket_server_reads(length: int) -> None:
     assert not reader.buffer
 
 
-def test_frames_are_masked_anew_each_time() -> None:
+def test_each_frame_has_a_new_mask() -> None:
     assert len({binary_frame(b"the same message") for _ in range(8)}) == 8

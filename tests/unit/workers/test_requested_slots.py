@@ -1,4 +1,4 @@
-"""Slots for one run: by variables and the command's flag, on whatever GPUs there are."""
+"""Slots requested for a run, by variables and by the command's flag, on hosts with any number of GPUs."""
 
 import pytest
 
@@ -29,28 +29,28 @@ def test_variables_choose_slots_and_gpus(variables: dict[str, str], slots: str, 
     assert (asked.environment, asked.note) == (expected, "")
 
 
-def test_nothing_asked_for_is_nothing_changed() -> None:
+def test_without_a_request_the_settings_are_unchanged() -> None:
     assert requested_slots(EIGHT | {"NUM_WORKERS": " "}, ["assay", "infer", "--num_workers_of", "3"]).environment == {}
 
 
 @pytest.mark.parametrize(
     "flag", [["--num_workers", "2"], ["--num-workers=2"], ["--num_workers=9", "--num_workers", "2"]]
 )
-def test_the_commands_flag_wins(flag: list[str]) -> None:
+def test_the_commands_flag_overrides_variables(flag: list[str]) -> None:
     asked = requested_slots(NONE | {"NUM_WORKERS": "4"}, ["assay", "infer", *flag, "--verbose"])
     assert asked.environment == {"ASSAY_SLOTS": "cpu:2"}
 
 
-def test_too_few_gpus_are_said_and_shared() -> None:
+def test_too_few_gpus_are_shared_with_a_warning() -> None:
     asked = requested_slots(NONE | {"NUM_WORKERS": "4", "TOTAL_GPUS": "8", "GPUS_PER_WORKER": "2"}, [])
     assert asked.environment == {"ASSAY_SLOTS": "cpu:4"}
-    assert asked.note == "8 GPUs are asked for, and this machine has 0: the workers are CPU slots."
+    assert asked.note == "8 GPUs were requested, but this machine has 0: the workers are CPU slots."
     asked = requested_slots(NONE | {"CUDA_VISIBLE_DEVICES": "0,1", "NUM_WORKERS": "4", "GPUS_PER_WORKER": "1"}, [])
     assert asked.environment == {"ASSAY_SLOTS": "4", "CUDA_VISIBLE_DEVICES": "0,1"}
-    assert asked.note == "4 GPUs are asked for, and this machine has 2: workers share them."
+    assert asked.note == "4 GPUs were requested, but this machine has 2: workers share them."
 
 
 @pytest.mark.parametrize("variables", [{"NUM_WORKERS": "0"}, {"TOTAL_GPUS": "x"}, {"GPUS_PER_WORKER": "-1"}])
-def test_what_is_no_number_is_named(variables: dict[str, str]) -> None:
+def test_the_error_for_an_invalid_number_names_its_variable(variables: dict[str, str]) -> None:
     with pytest.raises(Permanent, match=f"^{next(iter(variables))}: must be a whole number"):
         requested_slots(NONE | variables, [])

@@ -1,4 +1,4 @@
-"""What a worker measures of itself: its processes, the time it was busy, its GPUs."""
+"""Telemetry of a worker: memory and CPU of its processes, its busy time, and its GPUs."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ from workers.worker.telemetry import LOOK_EVERY, BusyClock, Telemetry, Tree
 WORKER = Worker("gpu.a.0", "device", "a", "box", 1, "i", "l", devices=("2", "GPU-0003", "MIG-1"))
 
 
-def test_each_pinned_gpu_is_told_with_what_the_driver_says_of_it() -> None:
+def test_each_pinned_gpu_is_reported_with_the_drivers_figures() -> None:
     assert Nvml(WORKER.devices, fake_pynvml).read() == (
         Gpu("2", "GPU-0002-fake", 0.2, 2048, 16384, "Fake 16"),
         Gpu("GPU-0003", "GPU-0003-fake", 0.3, 3072, 16384, "Fake 16"),
@@ -42,7 +42,7 @@ def test_a_gpu_that_does_not_answer_is_left_out_until_it_does(monkeypatch: pytes
     assert [gpu.device for gpu in nvml.read()] == ["0", "1"]
 
 
-def test_without_a_driver_there_are_no_gpus_and_the_library_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_no_gpus_are_reported_and_the_library_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_pynvml, "GPUS", 0)
     nvml = Nvml(("0",), fake_pynvml)
     assert nvml.read() == ()
@@ -64,7 +64,7 @@ def test_busy_seconds_count_overlapping_tasks_once_and_never_go_back() -> None:
     assert clock.read() == at_rest > before
 
 
-def test_the_time_a_forked_child_is_busy_is_seen_by_its_parent() -> None:
+def test_busy_time_of_a_forked_child_is_visible_to_its_parent() -> None:
     clock = BusyClock()
     release, ready = os.pipe(), os.pipe()
     child = os.fork()
@@ -83,7 +83,7 @@ def test_the_time_a_forked_child_is_busy_is_seen_by_its_parent() -> None:
         os.close(end)
 
 
-def test_memory_and_cpu_are_of_all_processes_below_and_cpu_outlives_them() -> None:
+def test_memory_and_cpu_include_child_processes_and_cpu_time_survives_them() -> None:
     tree = Tree()
     tree.read()
     alone_mb, alone_s = tree.memory_mb, tree.cpu_s
@@ -104,7 +104,7 @@ def test_memory_and_cpu_are_of_all_processes_below_and_cpu_outlives_them() -> No
     assert tree.memory_mb < alone_mb + 50
 
 
-def test_of_gpus_whose_driver_hangs_nothing_is_said_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_are_no_longer_reported_if_their_driver_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Telemetry(WORKER, 0.01, Nvml(WORKER.devices, fake_pynvml))
     told.measure()
     assert len(told.upon(WORKER).gpus) == 3

@@ -1,1 +1,1 @@
-"""Policy servers: given by settings, or started, watched and restarted here, one per device slot."""
+"""Policy servers of a host: named by settings, or started, supervised and restarted here, one per device slot."""

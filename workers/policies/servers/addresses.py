@@ -1,4 +1,4 @@
-"""Which policy servers there are, and which of them a device slot uses."""
+"""Addresses of the policy servers, and their assignment to device slots."""
 
 from collections.abc import Sequence
 
@@ -7,15 +7,16 @@ from workers.policies.address import Address
 
 
 def server_urls(settings: Settings, slots: int) -> tuple[str, ...]:
-    """Those given; or one per device slot of this host, started by `python -m workers.launch policies`."""
+    """Return the URLs in the settings; without any, one per device slot of this host, for servers started by
+    `python -m workers.launch policies`."""
     if settings.policy_urls:
         return tuple(settings.policy_urls.split(","))
     return tuple(f"ws://127.0.0.1:{settings.policy_port + slot}" for slot in range(slots))
 
 
 def servers_of_slot(urls: Sequence[str], slot: int, slots: int) -> tuple[str, ...]:
-    """Every server has one slot, and every slot as many as any other, or one more; with fewer servers than slots, the
-    last ones have none."""
+    """Return the servers of a slot. Every server belongs to one slot, and the numbers of servers of two slots differ by
+    at most one; with fewer servers than slots, the last slots have no server."""
     return tuple(urls[slot::slots])
 
 

@@ -1,4 +1,4 @@
-"""Whether policy servers answer. The reference server does between inferences only: silence is not yet a fault."""
+"""Health checks of policy servers. The reference server answers between inferences only: silence is not yet a fault."""
 
 import http.client
 import logging
@@ -14,26 +14,26 @@ from workers.policies.servers.addresses import server_urls
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two questions, and for a connection to be refused or made.
+#: Seconds between two health checks, and timeout of a connection attempt.
 ASK_S = 1.0
 CONNECT_S = 5.0
 
 
 class Probe:
-    """Asks one server for its health, again and again, in a thread of its own: one answer may take long."""
+    """Periodic health check of one server, in its own thread, because an answer may take long."""
 
     def __init__(self, address: Address, patience_s: float) -> None:
-        """`patience_s`: how long one question waits for its answer."""
+        """`patience_s`: timeout of one health check."""
         self._address, self._patience_s = address, patience_s
         self._stopped = threading.Event()
         self.answered_at = float("-inf")
-        """When it last did, by time.monotonic()."""
-        threading.Thread(target=self._ask_on, name=f"health {address.url}", daemon=True).start()
+        """Time of the last answer, by time.monotonic()."""
+        threading.Thread(target=self._check_periodically, name=f"health {address.url}", daemon=True).start()
 
     def stop(self) -> None:
         self._stopped.set()
 
-    def _ask_on(self) -> None:
+    def _check_periodically(self) -> None:
         while not self._stopped.is_set():
             if is_healthy(self._address, self._patience_s):
                 self.answered_at = time.monotonic()
@@ -41,7 +41,7 @@ class Probe:
 
 
 def is_healthy(address: Address, timeout_s: float) -> bool:
-    """Whether `GET /healthz` is answered with 200."""
+    """Check whether `GET /healthz` is answered with 200."""
     connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
     try:
         connection.request("GET", "/healthz")
@@ -54,14 +54,15 @@ def is_healthy(address: Address, timeout_s: float) -> bool:
 
 
 def is_wedged(now: float, started_at: float, answered_at: float, start_s: float, silent_s: float) -> bool:
-    """Whether a running server has been silent for too long: longer before its first answer, while it loads."""
+    """Check whether a running server has been silent for too long. Before its first answer, while it loads, the limit
+    is longer."""
     if answered_at < started_at:
         return now - started_at > start_s
     return now - answered_at > silent_s
 
 
 def listen(settings: Settings, environment: Mapping[str, str]) -> bool:
-    """Whether all servers that this host starts take connections; they do, in the kernel, even while they infer."""
+    """Check whether every server that this host starts accepts connections; the kernel does, even while they infer."""
     if settings.policy_urls:
         return True
     for url in server_urls(settings, len(take_inventory(settings, environment).slots)):

@@ -1,6 +1,6 @@
-"""Policy servers that this host starts itself: one per device slot, kept by the same supervisor as all else.
+"""Supervision of the policy servers that this host starts: one per device slot, by the supervisor of every process.
 
-One that dies is started again with backoff, one that is wedged is killed first. What they say is in
+A server that dies is restarted with backoff; a server that is wedged is killed first. Their output is in
 `logs/pi0_gpu<n>.log` of the data folder.
 """
 
@@ -20,15 +20,15 @@ from workers.processes.supervisor import Command, Supervisor
 
 log = logging.getLogger(__name__)
 
-#: Used while nothing else is configured.
+#: Command used unless the settings name a command.
 DEVELOPMENT = "{python} -m workers.development_policy --port {port}"
 
 
 def server_command(settings: Settings, pinned: PinnedSlot, port: int) -> Command:
-    """The settings' command for one slot: run without a shell, pinned to the slot's devices before it starts."""
+    """Return the settings' command for one slot: run without a shell, pinned to the slot's devices before it starts."""
     fillings = {"{port}": str(port), "{device}": ",".join(pinned.devices), "{python}": sys.executable}
     words = shlex.split(settings.policy_command or DEVELOPMENT)
-    for name, value in fillings.items():  # not str.format: JSON in a command has braces of its own
+    for name, value in fillings.items():  # not str.format: JSON in a command has its own braces
         words = [word.replace(name, value) for word in words]
     return Command(
         f"policy.{settings.node}.{pinned.slot.index}",
@@ -43,7 +43,7 @@ def log_folder(settings: Settings) -> Path:
 
 
 def keep_policy_servers(settings: Settings, slots: Sequence[PinnedSlot], supervisor: Supervisor) -> None:
-    """Start one per slot and watch them until told to stop; those that are given are watched only."""
+    """Start one server per slot and supervise the servers until a stop signal; external servers are only watched."""
     if settings.policy_urls:
         _watch_given(settings, supervisor)
         return
@@ -60,13 +60,13 @@ def keep_policy_servers(settings: Settings, slots: Sequence[PinnedSlot], supervi
         for command, address in zip(commands, addresses, strict=True)
     }
 
-    said: dict[str, float] = {}
+    announced: dict[str, float] = {}
 
-    def look() -> None:
+    def check() -> None:
         for name, child in supervisor.children.items():
             started_at, answered_at = child.started_at, probes[name].answered_at
-            if answered_at > started_at and said.get(name) != started_at:
-                said[name] = started_at
+            if answered_at > started_at and announced.get(name) != started_at:
+                announced[name] = started_at
                 log.info("%s answers, %.0f s after its start", name, answered_at - started_at)
             limits = (settings.policy_start_s, settings.policy_silent_s)
             if child.process and is_wedged(time.monotonic(), started_at, answered_at, *limits):
@@ -74,21 +74,22 @@ def keep_policy_servers(settings: Settings, slots: Sequence[PinnedSlot], supervi
                 supervisor.kill(name)
 
     try:
-        supervisor.run(look)
+        supervisor.run(check)
     finally:
         for probe in probes.values():
             probe.stop()
 
 
 def _watch_given(settings: Settings, supervisor: Supervisor) -> None:
-    """Say when one begins or ceases to answer. Runs on though it keeps nothing: a Procfile's runner ends with any."""
-    log.info("policy servers are given (%s): none is started here", settings.policy_urls)
+    """Log when an external server starts or stops answering. Runs on although it supervises no process: the runner of a
+    Procfile ends with any of its processes."""
+    log.info("policy servers are external (%s): no server is started here", settings.policy_urls)
     addresses = [Address(url) for url in server_urls(settings, 0)]
     probes = {address.url: Probe(address, settings.policy_silent_s) for address in addresses}
     answering: dict[str, bool] = {}
     began = time.monotonic()
 
-    def look() -> None:
+    def check() -> None:
         for url, probe in probes.items():
             is_there = time.monotonic() - probe.answered_at <= settings.policy_silent_s
             is_known = is_there or time.monotonic() - began > settings.policy_silent_s
@@ -97,4 +98,4 @@ def _watch_given(settings: Settings, supervisor: Supervisor) -> None:
                 log.log(level, "policy server %s %s", url, "answers" if is_there else "does not answer")
                 answering[url] = is_there
 
-    supervisor.run(look)
+    supervisor.run(check)

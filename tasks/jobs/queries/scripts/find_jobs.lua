@@ -1,5 +1,5 @@
--- Find one page of jobs, newest first. Looks at a bounded number of jobs, in one script: a rare filter took twenty
--- times as long when pages were read from outside.
+-- Find a page of jobs that match a filter, newest first. Scans a bounded number of jobs inside the script: a filter
+-- with few matches took twenty times as long when each page was read in a separate round trip.
 --
 -- ARGV
 --   1  time to start from
@@ -7,8 +7,8 @@
 --   3  kind, or '' for any
 --   4  state, or '' for any
 --   5  number of jobs wanted
---   6  number of jobs looked at, at most
--- Returns: time and id of the last job looked at, both '' when there are no more; then the ids of the jobs found.
+--   6  maximum number of jobs scanned
+-- Returns: time and id of the last job scanned, both '' at the end of the list; then the ids of the matching jobs.
 local PAGE = 200
 local before, after, kind, state = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local wanted, most_looked_at = tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -24,7 +24,7 @@ while true do
   local fresh = 0
   for place = 1, #rows, 2 do
     local job_id, score = rows[place], rows[place + 1]
-    -- Jobs of the same time are in reverse order of their ids: read again from that time, and skip those seen before.
+    -- Jobs of the same time are in reverse order of their ids: read again from that time, and skip jobs seen before.
     if not (after ~= '' and tonumber(score) == tonumber(before) and job_id >= after) then
       if #found == wanted or looked_at == most_looked_at then return {at, last, unpack(found)} end
       at, last, looked_at, fresh = score, job_id, looked_at + 1, fresh + 1

@@ -1,9 +1,9 @@
--- Read how much waits on queues and pools, and since when.
+-- Read the depth of queues and pools, and the age of the oldest waiting work.
 --
 -- ARGV
---   1   number of chunks looked at per queue, at most
---   2   number of jobs looked at per pool and priority, at most
---   3   number of queues that follow; 0 for all queues that ever had work
+--   1   maximum number of chunks read per queue
+--   2   maximum number of jobs read per pool and priority
+--   3   number of queues that follow; 0 for every queue that ever had work
 --   4.. queues; then pairs of pool and priority
 -- Returns five values:
 --   1  the time
@@ -12,7 +12,7 @@
 --   4  per pool and priority: pool, priority, jobs, items, created_at of the oldest job, last time the longest-waiting
 --      job was served
 --   5  ids of the jobs seen
--- A time is '' where nothing waits.
+-- A time is '' for a queue or pool where no work waits.
 -- @include clock
 local most_chunks, most_jobs, number = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local queues, pools, job_ids = {}, {}, {}
@@ -21,7 +21,7 @@ local function append(rows, ...)
   for _, value in ipairs({...}) do rows[#rows + 1] = value end
 end
 
--- Return the earlier of two times; '' and nil stand for none.
+-- Return the earlier of two times; '' and nil mean that the time is unknown.
 local function earlier(one, other)
   if not other then return one end
   return (one == '' or tonumber(other) < tonumber(one)) and other or one

@@ -1,8 +1,8 @@
 -- Read the chunks that workers have taken.
 --
 -- ARGV
---   1   number of chunks per queue, at most
---   2.. queues; none for all queues that may hold chunks
+--   1   maximum number of chunks per queue
+--   2.. queues; without any, every queue that may hold chunks
 -- Returns: nine values per chunk: queue, chunk id, worker, job id, kind, priority, stage, number of items, taken_at.
 local most = tonumber(ARGV[1])
 local rows, queues = {}, {unpack(ARGV, 2)}

@@ -1,5 +1,5 @@
--- Begin an engine batch: claim the requests of its items, park items that another chunk computes now, and record the
--- batch.
+-- Begin an engine batch: claim the requests of its items, park items whose request another chunk computes now, and
+-- record the batch.
 --
 -- ARGV
 --   1   incarnation
@@ -7,10 +7,9 @@
 --   3   deadline of the batch in seconds from now
 --   4.. per chunk: chunk id, number of items, then index and request hash ('' for none) of each item
 -- Returns: one letter per item: `r` run it; `w` it waits for the claim of another chunk; `x` drop it, because it is
--- counted
---   already or its job is over.
+-- counted already or its job has ended.
 -- Invariants:
---   * A request is claimed by one chunk.
+--   * A request is claimed by at most one chunk at a time.
 --   * A parked item belongs to the claim that it waits for, and no longer to its chunk.
 --   * Only items of the recorded batch are suspects if the worker dies.
 -- @include clock
@@ -68,7 +67,7 @@ while at <= #ARGV do
   end
   at = at + 2 + number * 2
 end
-redis.call('HDEL', batch, 'late') -- set for the batch before
+redis.call('HDEL', batch, 'late') -- left over from the previous batch
 if is_owner then
   redis.call('HSET', batch, unpack(record))
   redis.call('EXPIRE', batch, constants.CLAIM_S)

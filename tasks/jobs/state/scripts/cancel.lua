@@ -1,8 +1,8 @@
--- Cancel an active job at once. Nothing loops over its items: those without an outcome read as cancelled.
+-- Cancel an active job at once, without a loop over its items: items without an outcome read as cancelled.
 --
 -- ARGV
 --   1  job id
--- Returns: the job's state, or '' when there is no such job.
+-- Returns: the job's state, or '' when the job does not exist.
 -- @include endings
 -- @include jobs
 local job_id = ARGV[1]

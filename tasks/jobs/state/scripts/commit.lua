@@ -1,4 +1,4 @@
--- Count results of one chunk. Idempotent: the first result of an item and stage is counted, later ones are ignored.
+-- Count results of a chunk. Idempotent: the first result of an item and stage is counted, later results are ignored.
 --
 -- ARGV
 --   1   job id
@@ -13,10 +13,9 @@
 --       then the number of attachments, and three values for each: index, about (JSON), body;
 --       then requests whose claims are released
 -- An item of the status `retry` is not counted yet: it is pending again after a delay. In place of `cached` it has
--- JSON:
---   {"delay_s": ..., "attempts": ..., "rests": true if the whole stage rests until then}. Its outcome is counted when a
---   deadline would pass before that. An attachment is for the hook `committed` of the job's kind, and only passed on if
---   its item is counted now.
+-- JSON: {"delay_s": ..., "attempts": ..., "rests": true if the whole stage is suspended until then}. Its outcome is
+-- counted if a deadline would pass before the retry. An attachment is for the hook `committed` of the job's kind, and
+-- is passed to the hook only if its item is counted now.
 -- Returns: the number of items counted now, and the job's state.
 -- Invariants:
 --   * An item is counted once per stage, and only for the holder of its chunk's lease.
@@ -37,7 +36,7 @@ local first_attachment = FIRST_ITEM + number * FIELDS + 1
 local first_request = first_attachment + 3 * tonumber(ARGV[first_attachment - 1])
 local results = tally.open(job_id, stage)
 
--- Park an item until it is due again. Returns false when a deadline would pass before that.
+-- Park an item until its retry is due. Returns false when a deadline would pass before the retry.
 local function retry(index, wish, ends_at, item_deadline_s)
   local now = clock.now()
   local due = now + wish.delay_s
@@ -83,8 +82,8 @@ if jobs.is_runnable(state) and redis.call('HGET', chunk, 'lease_id') == lease_id
     totals.count(#results.counted, 'worked|' .. kind .. '|' .. pool)
     totals.count(math.floor(seconds * 1000000), 'worked_s|' .. kind .. '|' .. pool)
     if seconds > 0 then
-      -- The mean of the last estimate and this measurement: follows a change within a few chunks, and does not jump at
-      -- one odd item.
+      -- Exponential moving average with weight 1/2: follows a change within a few chunks, and does not jump at a single
+      -- odd item.
       redis.call('HSET', job, 'cost:' .. stage, (tonumber(cost) + seconds / number) / 2)
     end
   end

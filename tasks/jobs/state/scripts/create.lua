@@ -1,15 +1,16 @@
--- Create a job from what was stored for it under a temporary name, and make its items pending. Idempotent.
+-- Create a job from the keys stored for it under a temporary name, and make its items pending. Idempotent.
 --
 -- ARGV
 --   1   job id
---   2   name that its items were stored under
+--   2   temporary name that its items were stored under
 --   3   1 when its items are in the storage, else 0
 --   4   number of fields of the job
---   5.. field and value of each; then stage and entry of each pending entry
+--   5.. name and value of each field; then stage and entry of each pending entry
 -- Returns: 1; 0 when the job exists already, because the request was repeated; -1 when its files were deleted
--- meanwhile. Invariants:
---   * A job is visible only with all of its items.
---   * A job whose items all have outcomes is done when this returns.
+-- meanwhile.
+-- Invariants:
+--   * A job is visible only once its items are complete.
+--   * A job is done when this returns if every item already has an outcome.
 -- @hooks
 -- @include clock
 -- @include endings
@@ -28,7 +29,7 @@ if not exists then
 end
 local facts, first = jobs.facts(job_id), jobs.stages(job_id)[1].name
 
--- Give the job a key of the temporary name; or delete the key, if the job had its own before.
+-- Rename a temporary key to the job's key; or delete it, if the job exists already and has its own key.
 local function adopt(from, to)
   if exists then
     redis.call('UNLINK', from)

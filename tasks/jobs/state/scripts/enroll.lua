@@ -1,9 +1,9 @@
 -- Store the groups of consecutive items, before their job is created. The keys expire if the job is never created.
 --
 -- ARGV
---   1   name that the job is stored under
---   2   lifetime of the keys in seconds
---   3   index of the first item; all items are of one page
+--   1   temporary name that the job is stored under
+--   2   TTL of the keys in seconds
+--   3   index of the first item; every item belongs to the same page of the ledger
 --   4   the group of each item, GROUP_DIGITS digits each
 --   5.. group and ranges of its items, for each group
 -- Returns: nothing.

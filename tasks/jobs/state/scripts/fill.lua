@@ -1,16 +1,17 @@
--- Fill the queues of one pool up to their windows with new chunks. Idempotent: computed from the ledger.
+-- Scheduler: fill the queues of a pool with new chunks, up to the window of each queue. Idempotent, since it depends on
+-- the ledger only.
 --
 -- ARGV
 --   1   pool
---   2   seconds of work that a chunk aims at
---   3   seconds of work that are worth a chunk, at least
---   4   items of a chunk, at most
+--   2   target duration of a chunk in seconds of work
+--   3   minimum duration of a chunk in seconds of work
+--   4   maximum number of items of a chunk
 --   5   consumers of the pool
---   6.. four values per queue: queue, its consumers, models loaded there (divided by commas), pools whose work it takes
---       (divided by commas)
--- Returns: the number of chunks made; then queue, chunk id, job id and priority of each message to publish. Where
--- several
---   chunks wait on a queue already, their messages are enough: a worker that ends a chunk takes the next one.
+--   6   queue whose waiting chunks are counted in the reply, or ''
+--   7.. four values per queue: queue, its consumers, models loaded by its worker (separated by commas), pools that it
+--       serves (separated by commas)
+-- Returns: the number of chunks that wait on the queue of ARGV[6]; then queue, chunk id, job id and priority of each message to publish. If several
+-- chunks wait on a queue already, their messages are enough: a worker that ends a chunk takes the next chunk.
 -- Invariants:
 --   * A chunk is in the ledger before its message exists.
 --   * An item is in one chunk or in one pending entry, never in both.
@@ -20,17 +21,18 @@
 -- @include jobs
 -- @include pending
 -- @include ranges
-local FIRST_QUEUE, FIELDS = 6, 4
--- Chunks per consumer that a queue may hold while they are small.
+local FIRST_QUEUE, FIELDS = 7, 4
+-- Maximum number of chunks per consumer that a queue may hold, even while the chunks are small.
 local MOST_CHUNKS = 256
--- Chunks per consumer: one to run and one to follow. More for an engine that takes items as it has room, so that the
--- slowest item of a chunk does not leave it half empty.
+-- Chunks per consumer: the chunk in progress and the next chunk. More for an engine with continuous batching, which
+-- admits items as rows become free, so that the slowest item of a chunk does not leave the engine half empty.
 local WINDOW, STREAMED_WINDOW = 2, 6
--- Jobs looked at together for the next chunk of a queue, and at most.
+-- Number of jobs read at a time to choose the next chunk of a queue, and the maximum number of jobs read.
 local PAGE, MOST_LOOKED_AT = 16, 256
 -- A job whose model is loaded may go first while it is this many chunks ahead of the least served job.
 local LOADED_LEAD = 4
--- Share of a job's concurrency limit that one chunk may take, so that not all of it waits for the slowest item.
+-- A chunk may use at most 1/16 of a job's concurrency limit, so that the slowest item of the chunk blocks only a part
+-- of the limit.
 local SHARE_OF_LIMIT = 16
 
 local pool, target_s, least_s, most_items = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -41,7 +43,7 @@ local function is_listed(list, name) return string.find(',' .. list .. ',', ',' 
 
 local function is_open(queue) return redis.call('EXISTS', keys.queue_mode(queue)) == 0 end
 
--- Return the place of a queue among the open queues that take this kind of work, counted from 1.
+-- Return the position of a queue among the open queues that serve this pool, counted from 1.
 local function place_of(queue, kind_of_work)
   local place = 0
   for at = FIRST_QUEUE, #ARGV, FIELDS do
@@ -50,7 +52,8 @@ local function place_of(queue, kind_of_work)
   end
 end
 
--- Return whether a device queue gets no work of a job: its kind bars the queue, or other queues fill the job's slots.
+-- Return whether a device queue gets no work of a job: a hook of the job's kind bars the queue, or the job's limit of
+-- slots is used up by queues before it.
 local function is_barred(job_id, stage, queue)
   if pool ~= 'device' then return false end
   local kind_hooks = hooks[jobs.facts(job_id).kind]
@@ -59,7 +62,8 @@ local function is_barred(job_id, stage, queue)
   return info[1] and place_of(queue, info[2]) > tonumber(info[1])
 end
 
--- Return a page of jobs that are ready for a queue, least served first: member and how much it was served, flat.
+-- Return a page of jobs that are ready for a queue, least served first: a flat list of member and seconds of work that
+-- it received.
 local function read_ready(takes, priority, first)
   local last = first + PAGE - 1
   if takes == pool then return redis.call('ZRANGE', keys.ready(pool, priority), first, last, 'WITHSCORES') end
@@ -78,9 +82,9 @@ local function is_loaded(job_id, loaded)
   return model and is_listed(loaded, model)
 end
 
--- Return the next job and stage of a priority for a queue: the least served, unless one close to it has its model
--- loaded. Where all of a page are barred from the queue, looks at the next page, so that jobs kept to some devices
--- leave none idle.
+-- Return the next job and stage of a priority for a queue: the least served job, or a job close to it whose model is
+-- loaded. If every job of a page is barred from the queue, reads the next page, so that jobs bound to some devices
+-- leave no other device idle.
 local function choose_of(queue, loaded, takes, priority)
   for first = 0, MOST_LOOKED_AT - 1, PAGE do
     local ready, chosen, least = read_ready(takes, priority, first), nil, nil
@@ -108,7 +112,7 @@ local function choose(queue, loaded, takes)
   end
 end
 
--- Take up to `wanted` items off a pending list. Returns their ranges, their mode and their number.
+-- Take up to `wanted` items from a pending list. Returns their ranges, their mode and their number.
 local function take_pending(job_id, stage, wanted)
   local list, taken, number = keys.job_pending(job_id, stage), {}, 0
   while number < wanted do
@@ -132,9 +136,9 @@ local function take_pending(job_id, stage, wanted)
   return table.concat(taken, ','), '', number
 end
 
--- Return the seconds that an item of the job takes on this queue, and the seconds of work that a chunk may have there.
--- A device is measured by itself, as it may be slower than others. Until it is measured it gets short chunks, so that
--- it does not hold work that others would have done long before.
+-- Return the estimated seconds per item of the job on this queue, and the maximum seconds of work of a chunk. Each
+-- device is measured separately, because devices differ in speed. Until a device is measured it gets short chunks, so
+-- that a slow device does not hold work that a faster device would have finished long before.
 local function cost_on(queue, job_id, mean)
   if pool ~= 'device' then return mean, target_s end
   local done = redis.call('HMGET', keys.job_workers(job_id), queue, queue .. ':s')
@@ -142,8 +146,8 @@ local function cost_on(queue, job_id, mean)
   return math.max(tonumber(done[2]) / tonumber(done[1]), 0.000001), target_s
 end
 
--- Return the number of items that a chunk should have, and the seconds of one: about `target_s` of work; less near the
--- end, so that no consumer is left with a long last chunk; but worth a message.
+-- Return the number of items that a chunk should have, and the estimated seconds per item. A chunk is about `target_s`
+-- of work; shorter near the end of the job, so that no consumer is left with a long last chunk; but at least `least_s`.
 local function size_of_chunk(queue, job_id, stage)
   local info = redis.call('HMGET', keys.job(job_id), 'cost:' .. stage, 'pending:' .. stage, 'batch_items:' .. stage,
     'least_items:' .. stage)
@@ -155,18 +159,17 @@ local function size_of_chunk(queue, job_id, stage)
   return math.max(1, math.min(most_items, full, math.max(share, worthwhile))), cost
 end
 
--- Put a chunk into a queue, and its message into the reply unless enough messages wait there.
+-- Put a chunk into a queue, and its message into the reply, unless enough messages wait on the queue already.
 local function dispatch(queue, readers, chunk_id, job_id, priority, sequence, seconds)
   redis.call('ZADD', keys.dispatched(queue), constants.RANKS[priority] * constants.PRIORITY_SPAN + sequence, chunk_id)
   redis.call('HINCRBYFLOAT', keys.loads(), queue .. '|' .. priority, seconds)
   redis.call('SADD', keys.queues(), queue)
-  reply[1] = reply[1] + 1
   if redis.call('ZCARD', keys.dispatched(queue)) > 2 * readers then return end
   for _, value in ipairs({queue, chunk_id, job_id, priority}) do reply[#reply + 1] = value end
 end
 
--- Return whether the window of a queue admits another chunk of this priority. Chunks of lower priority that wait there
--- do not count, since they can wait longer.
+-- Return whether the window of a queue admits another chunk of this priority. Waiting chunks of lower priority do not
+-- count, since they can wait longer.
 local function has_room(queue, readers, priority, streams)
   local rank = constants.RANKS[priority]
   local waiting = redis.call('ZCOUNT', keys.dispatched(queue), '-inf', (rank + 1) * constants.PRIORITY_SPAN)
@@ -178,9 +181,9 @@ local function has_room(queue, readers, priority, streams)
   return held < MOST_CHUNKS * readers and load < 2 * target_s * readers
 end
 
--- Return whether a stored job gets no new items, because too many outcomes wait to be moved out of Redis. Not if
--- nothing of it is in progress that could free the window: then its groups are wider than the window, and get the items
--- they need.
+-- Backpressure: return whether a stored job gets no new items, because too many outcomes wait to be moved out of Redis.
+-- False if the job has no chunk or part in progress that could free its window: then its groups are larger than the
+-- window, and get the items that they need.
 local function is_held_back(job_id, stage)
   local facts = jobs.facts(job_id)
   if facts.part_items == 0 or facts.first ~= stage then return false end
@@ -189,7 +192,7 @@ local function is_held_back(job_id, stage)
   return redis.call('SCARD', keys.job_chunks(job_id)) > 0 or tonumber(info[3]) > 0
 end
 
--- Return how many of the wanted items the job's concurrency limit admits, and whether it has one.
+-- Return the number of wanted items that the job's concurrency limit admits, and whether the job has a limit.
 local function admit(job_id, stage, wanted)
   local info = redis.call('HMGET', keys.job(job_id), 'most_out:' .. stage, 'out:' .. stage)
   local most = tonumber(info[1] or 0)
@@ -198,7 +201,7 @@ local function admit(job_id, stage, wanted)
   return math.min(wanted, share, most - tonumber(info[2] or 0)), true
 end
 
--- Dispatch one chunk to a queue. Returns whether there may be more to do for this queue.
+-- Dispatch a chunk to a queue. Returns whether the queue may get further chunks.
 local function add_chunk(queue, readers, loaded, takes)
   local job_id, stage, priority = choose(queue, loaded, takes)
   if not job_id then return false end
@@ -238,8 +241,8 @@ local function add_chunk(queue, readers, loaded, takes)
   return true
 end
 
--- Return the last chunk that waits on a queue, if another queue takes its kind of work. That queue must be idle, unless
--- its engine takes items as it has room.
+-- Return the last chunk that waits on `queue`, if a queue that serves the pools `takes` may steal it. The thief must be
+-- idle, unless the chunk's stage runs with continuous batching, whose engine admits items as rows become free.
 local function last_for(queue, takes, is_idle)
   local chunk_id = redis.call('ZRANGE', keys.dispatched(queue), -1, -1)[1]
   if not chunk_id then return end
@@ -250,8 +253,8 @@ local function last_for(queue, takes, is_idle)
   return is_listed(takes, about[1] or '') and chunk_id
 end
 
--- Give a queue for which nothing is pending a chunk that waits behind a busy device. If the queue itself runs
--- something, only from a device where several chunks wait.
+-- Work stealing: give a queue without pending work a chunk that waits behind a busy device. If the queue itself runs a
+-- chunk, steal only from a device with several waiting chunks.
 local function steal(queue, takes, is_idle)
   local victim, most_waiting = nil, is_idle and 0 or 1
   for _, other in ipairs(redis.call('SMEMBERS', keys.queues())) do
@@ -271,7 +274,7 @@ local function steal(queue, takes, is_idle)
   dispatch(queue, 1, chunk_id, job_id, priority, sequence, seconds)
 end
 
--- In rounds, so that the first queue does not get all of a small job.
+-- Dispatch round-robin, so that the first queue does not get every chunk of a small job.
 local has_more = true
 while has_more do
   has_more = false
@@ -286,4 +289,5 @@ while has_more do
     end
   end
 end
+if ARGV[6] ~= '' then reply[1] = redis.call('ZCARD', keys.dispatched(ARGV[6])) end
 return reply

@@ -1,4 +1,4 @@
--- Check whether a process is past the deadline of its batch. If so its batch is marked, so that its items fail as timed
+-- Check whether a process is past the deadline of its batch. A late batch is marked, so that its items fail as timed
 -- out when the process is killed.
 --
 -- ARGV

@@ -1,4 +1,4 @@
--- Move the outcomes of a part from Redis to the file that they were written to. Idempotent.
+-- Move the outcomes of a part from Redis to the file that has a copy of them. Idempotent.
 --
 -- ARGV
 --   1  job id
@@ -8,9 +8,10 @@
 --   5  file, or '' to keep the outcomes in Redis
 --   6  1 when the chunk ends with this call
 -- Returns: 1 when the file is the part's file now, 0 when it is not needed; the file that it replaces, or ''; the job's
--- state. Invariants:
---   * An outcome leaves Redis in the step that names the file that has it.
---   * The first file of a part stays its file.
+-- state.
+-- Invariants:
+--   * An outcome is deleted from Redis in the same atomic step that records the name of its file.
+--   * If two workers write files for a part, the first file stays the part's file.
 -- @include chunks
 -- @include endings
 -- @include jobs
@@ -21,7 +22,7 @@ local state, is_needed, replaced = jobs.state(job_id), 0, ''
 if jobs.is_runnable(state) and redis.call('HGET', keys.chunk(chunk_id), 'lease_id') == lease_id then
   local before = redis.call('HGET', keys.job_parts(job_id), part) or ''
   if file ~= '' and before == file then
-    is_needed = 1 -- the reply was lost
+    is_needed = 1 -- the reply to an earlier call was lost
   elseif parts.move(job_id, part, file) then
     is_needed, replaced = 1, (string.gsub(before, '^~', ''))
   end

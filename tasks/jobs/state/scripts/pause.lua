@@ -1,9 +1,9 @@
--- Pause or resume a job. Chunks that run are finished; items of chunks that no worker has taken are pending again.
+-- Pause or resume a job. Running chunks are finished; items of chunks that no worker has taken are pending again.
 --
 -- ARGV
 --   1  job id
 --   2  1 to pause, 0 to resume
--- Returns: the job's state, or '' when there is no such job. A job that is not runnable stays as it is.
+-- Returns: the job's state, or '' when the job does not exist. A job that is not runnable is not changed.
 -- @include chunks
 -- @include events
 -- @include jobs

@@ -1,9 +1,9 @@
--- Store outcomes from the cache, before their job is created. The keys expire if the job is never created.
+-- Store outcomes found in the cache, before their job is created. The keys expire if the job is never created.
 --
 -- ARGV
---   1   name that the job is stored under
+--   1   temporary name that the job is stored under
 --   2   stage
---   3   lifetime of the keys in seconds
+--   3   TTL of the keys in seconds
 --   4.. index and outcome of each item
 -- Returns: nothing.
 -- @include passed

@@ -1,15 +1,15 @@
--- Reclaim the chunks of a process that is gone: items that are not counted are pending again, claims are released, and
--- suspects are isolated.
+-- Reclaim the chunks of a dead process: items that are not counted are pending again, claims are released, and
+-- suspects (items that may have killed the process) are isolated.
 --
 -- ARGV
 --   1  incarnation
 --   2  1 when the death of the process is proven
---   3  deaths of its worker, while it ran alone, that make an item fail
+--   3  number of worker deaths, while an item ran alone, after which the item fails
 -- Returns: the number of items that are pending again.
 -- Invariants:
 --   * Only items of the recorded batch that are not counted are suspects, and only when the death is proven.
---   * Several suspects are divided in halves that run alone, so that an innocent item is cleared, and an item that
---     kills its worker again and again fails.
+--   * Several suspects are bisected: each half runs alone, so that an innocent item is cleared, and an item that kills
+--     its worker repeatedly fails.
 -- @include chunks
 -- @include claims
 -- @include commands
@@ -37,15 +37,15 @@ local function not_counted(job_id, stage, items)
   return left
 end
 
--- Fail items that ran alone and ended their worker. A failed item still goes on to its group.
+-- Fail items that ran alone and killed their worker. A failed item still passes to the grouped stage of its group.
 local function fail(job_id, stage, items, deaths)
   if stage == constants.PARTS then -- a part that cannot be moved stays in Redis
     for _, part in ipairs(items) do parts.move(job_id, part, '') end
     endings.check(job_id)
     return
   end
-  local message = is_late and 'Still running at its deadline, alone; its worker was stopped.'
-    or 'Ended its worker process ' .. deaths .. ' times while it ran alone.'
+  local message = is_late and 'The item was still running, alone, at its deadline; its worker was killed.'
+    or 'The item killed its worker process ' .. deaths .. ' times while it ran alone.'
   local error_type = is_late and 'timed_out' or 'worker_lost'
   local outcome = cjson.encode({status = is_late and 'timed_out' or 'failed', attempts = deaths,
     error = {type = error_type, message = message, retryable = false}})
@@ -58,8 +58,8 @@ local function fail(job_id, stage, items, deaths)
   tally.close(results)
 end
 
--- Make the suspects of one batch pending so that they run alone. `was_alone`: nothing else ran with them, and they
--- cannot be divided.
+-- Make the suspects of a batch pending, isolated from other items. `was_alone`: no other item ran with them, and they
+-- cannot be divided further.
 local function isolate(job_id, stage, suspects, was_alone, is_grouped)
   if was_alone then
     local field = (stage == constants.PARTS and constants.PARTS or '') .. suspects[1]

@@ -1,4 +1,4 @@
--- Remove a job and all of its keys. Its files are left to the sweep of abandoned folders, which knows them from now on.
+-- Remove a job and every key of it. Its folders are added to the set `staging`, whose sweep deletes abandoned folders.
 --
 -- ARGV
 --   1  job id

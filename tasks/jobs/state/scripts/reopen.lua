@@ -1,16 +1,17 @@
--- Reopen items of an ended job, to run them again from their first stage on: items that failed, and items that a job
--- which ended early never came to. Called once per page of items, then once with 1 in ARGV[2]. All calls may be
--- repeated, and a retry that was cut off may be resumed.
+-- Reopen items of an ended job, to run them again from their first stage on: items that failed, and items that have no
+-- outcome because the job ended early. Called once per page of items, then once with 1 in ARGV[2]. Every call is
+-- idempotent, and an interrupted retry may be resumed.
 --
 -- ARGV
 --   1   job id
 --   2   1 in the last call, else 0
---   3.. in the last call: entries for the pending list; before: index, status, error type and cached (1 or 0) of each
---       item, with all members of the groups that they touch. The status is '' for an item without an outcome.
+--   3.. in the last call: entries for the pending list; in earlier calls: index, status, error type and cached (1 or 0)
+--       of each item, including every member of the items' groups. The status is '' for an item without an outcome.
 -- Returns: the number of items, or -1 when the job's state does not allow it.
 -- Invariants:
 --   * A job is `reopening` from the first call to the last: it neither runs nor ends, see tasks/jobs/states.py.
---   * An item is taken out of the counters before it is pending again; nothing of the last epoch counts in the new one.
+--   * An item is subtracted from the counters before it is pending again; no result of the last epoch counts in the new
+--     epoch.
 -- @include chunks
 -- @include claims
 -- @include clock
@@ -42,8 +43,8 @@ end
 if state ~= REOPENING then begin_epoch() end
 local stages, facts = jobs.stages(job_id), jobs.facts(job_id)
 
--- Set how many items of a stored job are in flight, and make parts pending that are complete and not moved: those of a
--- job that ended early.
+-- Set the number of a stored job's items that are in flight, and make complete parts pending that were not moved to
+-- files, because the job ended early.
 local function count_inflight()
   local inflight = -tonumber(redis.call('HGET', job, 'marked') or 0)
   for at = 3, #ARGV do inflight = inflight + ranges.count(ARGV[at]) end
@@ -67,7 +68,7 @@ if is_last then
   return 0
 end
 
--- Hide the outcome of an item that the file of its part has; the part is moved again once the item has a new one.
+-- Hide an item's outcome in the file of its part. The part is moved to a new file once the item has a new outcome.
 local function hide_in_part(index)
   local part = jobs.part_of(job_id, index)
   redis.call('HSET', keys.job_outcomes(job_id, part), index, '')
@@ -80,7 +81,7 @@ local function hide_in_part(index)
   end
 end
 
--- Take an item's outcome out of the counters.
+-- Subtract an item's outcome from the counters.
 local function uncount(index, status, error_type, is_cached)
   redis.call('HINCRBY', job, status == 'ok' and 'ok' or 'failed', -1)
   if status ~= 'ok' then redis.call('HINCRBY', keys.job_reasons(job_id), error_type, -1) end

@@ -1,5 +1,5 @@
--- Take the chunk that a message names, or the next best chunk of the queue; and adopt more chunks that can run with it,
--- until a batch is full.
+-- Lease the chunk that a message names, or the next best chunk of the queue; and adopt more chunks that can run in the
+-- same batch, until the batch is full.
 --
 -- ARGV
 --   1  queue
@@ -9,10 +9,11 @@
 --   5  lease_id for the chunks
 --   6  1 to adopt more chunks
 -- Returns: six values per chunk taken: chunk id, job id, stage, items, mode, layout of its job. Nothing when no chunk
--- waits. Invariants:
---   * A chunk is leased to one holder.
---   * The same lease_id always gets the same chunks, so a lost reply may be asked for again.
---   * A worker that stops takes nothing.
+-- waits.
+-- Invariants:
+--   * A chunk is leased to at most one holder.
+--   * Idempotent by lease_id: a repeated call gets the same chunks, so a client may retry after a lost reply.
+--   * A worker that is stopping takes no chunk.
 -- @include chunks
 -- @include clock
 -- @include events
@@ -34,7 +35,7 @@ end
 if #taken > 0 or redis.call('EXISTS', keys.queue_mode(queue)) == 1 then return taken end
 if redis.call('HGET', keys.worker(worker), 'state') == '"stopping"' then return taken end
 if redis.call('EXISTS', keys.held(incarnation)) == 0 then
-  redis.call('DEL', keys.batch(incarnation)) -- of chunks that it lost
+  redis.call('DEL', keys.batch(incarnation)) -- left over from chunks whose leases the process lost
 end
 
 local function take(chunk_id)

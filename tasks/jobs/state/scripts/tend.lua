@@ -1,7 +1,7 @@
--- Run the regular upkeep of kinds that have any.
+-- Run the hook `tend` of each kind that has this hook, for periodic maintenance.
 --
 -- ARGV
---   1  seconds after which a job that nobody uses is ended, for kinds whose jobs are used from outside
+--   1  idle timeout in seconds: kinds whose jobs are used from outside, such as rollouts, end an unused job after it
 -- Returns: nothing.
 -- @hooks
 local idle_s = tonumber(ARGV[1])

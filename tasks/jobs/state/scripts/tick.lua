@@ -1,4 +1,4 @@
--- Run one round of recovery: parked items that are due are pending again, and jobs past their deadline end.
+-- Run a round of recovery: make parked items pending again when they are due, and end jobs past their deadline.
 --
 -- ARGV
 --   1  process that runs the round
@@ -6,11 +6,10 @@
 --   3  seconds without a round that count as a stall of Redis or of all processes
 --   4  seconds of grace after a stall
 --   5  seconds after its last page when an upload counts as abandoned
--- Returns three lists, or nothing when another process has just run a round: {1 while lapsed heartbeats are forgiven,
--- else 0};
---   ids of jobs to remove; storage folders of abandoned uploads.
+-- Returns three lists, or nothing when another process has just run a round: {1 while lapsed heartbeats are ignored,
+-- else 0}; ids of jobs to remove; storage folders of abandoned uploads.
 -- Invariants:
---   * After a stall no process is declared dead before all have had time for a heartbeat.
+--   * After a stall no process is declared dead before every process has had time for a heartbeat.
 -- @include clock
 -- @include endings
 -- @include jobs

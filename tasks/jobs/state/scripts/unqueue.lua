@@ -1,5 +1,5 @@
--- Take back chunks that were dispatched to a queue and not taken: its worker is gone, or the queue is paused or
--- drained.
+-- Undo the dispatch of chunks that wait on a queue and that no worker has taken, because the queue's worker is gone, or
+-- the queue is paused or drained. Their items are pending again.
 --
 -- ARGV
 --   1  queue

@@ -1,7 +1,7 @@
--- Count the items that wait for a chunk.
+-- Count the pending items, which wait for a chunk.
 --
 -- ARGV
---   1   number of jobs looked at per sorted set, at most; each job beyond counts as one item
+--   1   maximum number of jobs read per sorted set; each further job counts as one item
 --   2.. keys of the sorted sets `ready`
 -- Returns: the number of items.
 local most = tonumber(ARGV[1])

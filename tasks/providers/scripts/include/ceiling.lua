@@ -1,7 +1,7 @@
--- Adaptive ceiling of calls in flight, as in Inspect AI. It doubles after every clean round until the first 429, then
--- grows by a twentieth. A 429 takes a fifth of it, once per DEBOUNCE_S or Retry-After. An error of the API only begins
--- the round anew. A round is as many answers as the ceiling is high, and counts only if four fifths of the ceiling were
--- used.
+-- Adaptive limit of calls in flight (the ceiling), as in Inspect AI. It doubles after every round without errors until
+-- the first 429, then grows by a twentieth per round. A 429 cuts it by a fifth, once per DEBOUNCE_S or Retry-After. An
+-- error of the API only restarts the round. A round is a number of answers equal to the ceiling, and raises the ceiling
+-- only if at least four fifths of it were in use.
 -- @include clock
 -- @include fields
 local ceiling = {}

@@ -1,5 +1,5 @@
--- Circuit breaker of a profile: closed; open after too many failures in a row, and then no call is made; half open once
--- the time is up, while one call tries for all.
+-- Circuit breaker of a profile: closed; open after too many consecutive failures, when no call is made; half open after
+-- the open time, when a single call probes the API.
 -- @include clock
 -- @include commands
 -- @include fields
@@ -41,7 +41,7 @@ function circuit.passage(profile, now)
   return left_s > 0 and 0 or 1, math.max(left_s, 0), info[1], info[3] or ''
 end
 
--- Let one call through an open circuit, to try for all.
+-- Let a single probe call through an open circuit.
 function circuit.try(profile, limits, now)
   redis.call('HSET', keys.api_circuit(profile), 'state', 'half_open', 'until', clock.stamp(now + limits.timeout_s))
 end

@@ -1,10 +1,11 @@
--- Rate limits of a profile. No window of `window_s` has more requests or tokens than the limit, wherever it begins, as
--- the API counts them. Within a window calls are paced, so that the first process does not use all of it.
+-- Sliding-window rate limiter of a profile. No window of `window_s`, wherever it begins, has more requests or tokens
+-- than the limit, as the API counts them. Within a window calls are paced, so that the first process does not use up
+-- the whole window.
 --
--- Time is divided into slices. A slice counts until it lies a whole window and the margin back: the margin is the time
--- that a call may take from its permit to the API, and a permit that is older is given back. The pace is slightly below
--- the limit, so that the window itself is seldom full. After a pause a tenth of the limit may go at once, and at least
--- five requests.
+-- Time is divided into slices. A slice counts until it is older than a whole window and the margin: the margin is the
+-- time that a call may take from its permit to the API, and an older permit is given back. The pace is slightly below
+-- the limit, so that the window itself is seldom full. After a pause, a burst of a tenth of the limit, and at least
+-- five requests, may start at once.
 --
 -- `pace` is the hash keys.api_pace as a table. Functions change it; exchange.lua writes it.
 -- @include clock
@@ -30,7 +31,7 @@ local function forget_slices(key, pace, window, last)
   pace.first_slice = tostring(math.max(window.first, fields.number(pace, 'first_slice')))
 end
 
--- Return the window for these limits. It begins anew when its length changes.
+-- Return the window for the given limits. A change of its length resets it.
 function rate.read(profile, pace, limits, now)
   local window = {profile = profile, length = limits.window_s}
   if limits.rpm > 0 then window.length = math.max(window.length, 60 / limits.rpm) end
@@ -47,7 +48,8 @@ function rate.read(profile, pace, limits, now)
   forget_slices(key, pace, window, last)
   window.most_requests = limits.rpm > 0 and math.floor(limits.rpm * window.length / 60 + 0.000001) or nil
   window.most_tokens = limits.tpm > 0 and math.floor(limits.tpm * window.length / 60) or nil
-  -- Levels say how far calls are ahead of the pace; they sink with time. A limit that changed counts from now on.
+  -- Leaky buckets: a level is the number of calls ahead of the pace, and sinks with time. A changed limit applies from
+  -- now on.
   local passed = math.max(now - fields.number(pace, 'levels_at', now), 0)
   for _, unit in ipairs(UNITS) do
     local most = window['most_' .. unit]
@@ -69,7 +71,7 @@ function rate.count(pace, window, slice, requests, tokens)
   window.tokens_level = math.max(0, window.tokens_level + tokens)
 end
 
--- Put the window's counts into `pace`, and renew the lifetime of its slices.
+-- Write the window's counts into `pace`, and renew the TTL of its slices.
 function rate.write(pace, window, now)
   for _, unit in ipairs(UNITS) do
     pace[unit], pace[unit .. '_level'] = string.format('%.0f', window[unit]), clock.stamp(window[unit .. '_level'])
@@ -78,7 +80,7 @@ function rate.write(pace, window, now)
   redis.call('EXPIRE', keys.api_window(window.profile), math.ceil(2 * window.length) + 1)
 end
 
--- Return how many calls of `each` units fit, and if none fits the seconds until one does.
+-- Return the number of calls of `each` units that fit, and, if it is 0, the seconds until a call fits.
 local function room(window, unit, each)
   local most = window['most_' .. unit]
   local by_window = (most - window[unit]) / each
@@ -88,7 +90,8 @@ local function room(window, unit, each)
   return math.floor(math.min(by_pace, by_window)), 0
 end
 
--- Return how many requests of so many tokens each fit, the seconds until one does, and which unit is short.
+-- Return the number of requests of `tokens` tokens each that fit, the seconds until a request fits, and the exhausted
+-- unit.
 function rate.fitting(window, tokens)
   local free, wait_s, short = math.huge, 0, ''
   if window.most_requests then

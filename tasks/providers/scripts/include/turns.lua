@@ -1,14 +1,14 @@
--- Turns: which waiting call is next. Interactive calls go before normal ones and those before bulk; within a priority
--- the job that was given least is next. The turn of another process is left for it to fetch, within milliseconds; only
--- a small lead over other jobs may be taken meanwhile.
+-- Fair order of waiting calls. Interactive calls go before normal calls, normal before bulk calls; within a priority
+-- the job that was granted the fewest calls is next. If that job waits in a different process, its turn is left for
+-- that process to fetch, within milliseconds; meanwhile this process's jobs may get only a small lead.
 -- @include commands
 -- @include fields
 local turns = {}
 
--- Seconds for which a process's report of waiting calls counts.
+-- Seconds for which a process's report of waiting calls stays valid.
 local FRESH_S = 1.5
 
--- Return the calls in flight of all other processes, and their waiting calls: rank -> job id -> number.
+-- Return the calls in flight of the other processes, and their waiting calls: rank -> job id -> number.
 function turns.read_others(profile, holder, now)
   local in_flight, waiting = 0, {{}, {}, {}}
   for name, text in pairs(commands.read_hash(keys.api_holders(profile))) do
@@ -52,7 +52,7 @@ local function read_jobs(profile, rank, wants, others, floor)
   return list
 end
 
--- Return the least served of the jobs that wait, and of those that wait here.
+-- Return the least served job among the jobs that wait anywhere, and among the jobs that wait in this process.
 local function least_served(list)
   local first, mine
   for _, job in ipairs(list) do
@@ -62,15 +62,15 @@ local function least_served(list)
   return first, mine
 end
 
--- Share out up to `free` calls. `wants` are those of this process. `fits(tokens)` returns whether one more call fits
--- the rate; `grant(want)` is called for each call granted. Returns the number that is left for other processes.
+-- Grant up to `free` calls. `wants` are the waiting calls of this process. `fits(tokens)` returns whether a further
+-- call fits the rate; `grant(want)` is called for each granted call. Returns the number left for other processes.
 function turns.share(profile, pace, wants, others, free, lead, fits, grant)
   local left = 0
   for rank = 1, #constants.PRIORITIES do
     local field = 'floor' .. rank
     local list = read_jobs(profile, rank, wants, others[rank], fields.number(pace, field))
-    -- A job that is new or comes back begins at the level of the others: calls that it did not ask for are not owed to
-    -- it.
+    -- A job that is new or returns begins at the level of the least served job: it does not catch up on calls that it
+    -- did not request.
     local least = math.huge
     for _, job in ipairs(list) do least = math.min(least, job.served) end
     if #list > 0 then pace[field] = tostring(least) end

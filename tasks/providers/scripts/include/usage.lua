@@ -1,5 +1,5 @@
--- Usage of calls: by profile and day, by job, by bearer token and day. Costs are whole billionths, so that sums are
--- exact.
+-- Usage counters of API calls: by profile and day, by job, by bearer token and day. Costs are integers, in billionths
+-- of the currency, so that sums are exact.
 -- @include totals
 local usage = {}
 
@@ -14,14 +14,14 @@ local function add(key, lifetime_s, spent)
   redis.call('EXPIRE', key, lifetime_s)
 end
 
--- Count the calls of one job and bearer token.
+-- Count the calls of a job and bearer token.
 function usage.count(profile, day, spent)
   add(keys.api_usage(profile, day), PROFILE_KEPT_S, spent)
   if spent.job_id ~= '' then add(keys.job_usage(spent.job_id), JOB_KEPT_S, spent) end
   if spent.token ~= '' then add(keys.token_usage(spent.token, day), TOKEN_KEPT_S, spent) end
 end
 
--- Count the report of a process for metrics, over all days. Profiles that are URLs of clients have one name there.
+-- Add the report of a process to the totals for metrics. Profiles made from clients' URLs share the label `url`.
 function usage.count_totals(profile, report)
   local name = string.match(profile, '^url%-') and 'url' or profile
   for _, outcome in ipairs({'ok', 'failed', 'limited'}) do

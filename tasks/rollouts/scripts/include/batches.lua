@@ -1,15 +1,15 @@
--- Batches: samples that were handed out to a consumer under a lease. Their record is JSON: samples: how many; consumer;
--- members: of the queue, see samples.lua.
+-- Batches: samples leased to a consumer. The record of a batch is JSON: samples (their number), consumer, members (of
+-- the queue, see samples.lua).
 -- @include clock
 -- @include commands
 -- @include rollouts
 -- @include samples
 local batches = {}
 
--- Number of acknowledged batches that are remembered.
+-- Number of acknowledged batches whose ids are kept.
 local ACKNOWLEDGED_KEPT = 1000
 
--- End the lease of a batch. Returns its record, or nil when there is no such lease.
+-- End the lease of a batch. Returns its record, or nil when the lease does not exist.
 local function end_lease(rollout_id, batch)
   local text = redis.call('HGET', keys.rollout_batches(rollout_id), batch)
   if not text then return nil end
@@ -33,7 +33,7 @@ function batches.lease(rollout_id, batch, consumer, members, number, lease_s)
   rollouts.count(rollout_id, 'handed', number)
 end
 
--- Return the samples of a batch to the queue, in their old places. Returns their number.
+-- Return the samples of a batch to the queue, at their old positions. Returns their number.
 function batches.give_back(rollout_id, batch)
   local record = end_lease(rollout_id, batch)
   if not record then return 0 end
@@ -57,7 +57,7 @@ function batches.give_back_expired(rollout_id)
 end
 
 -- Acknowledge a batch: its samples were used. Returns their number, 0 when the batch was acknowledged before, -1 when
--- it went back to the queue or never was; and the stubs of files to delete.
+-- it returned to the queue or never existed; and the stubs of files to delete.
 function batches.acknowledge(rollout_id, batch)
   local record, acknowledged = end_lease(rollout_id, batch), keys.rollout_acknowledged(rollout_id)
   if not record then return redis.call('ZSCORE', acknowledged, batch) and 0 or -1, {} end

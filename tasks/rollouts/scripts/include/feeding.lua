@@ -1,21 +1,21 @@
--- Feeding: begin prompts of a rollout while its bounds allow more samples.
+-- Feeding: begins prompts of a rollout while its limits allow more samples.
 -- @include jobs
 -- @include pending
 -- @include rollouts
 local feeding = {}
 
--- Prompts begun by one call, at most.
+-- Maximum prompts that a call begins.
 local MOST_PROMPTS = 1000
 
--- Return whether samples generated now would be too stale: the trainer is too far ahead of the weights that devices
--- hold.
+-- Return whether samples generated now would be too stale, because the trainer is too far ahead of the target weights
+-- of the devices.
 local function is_futile(rollout_id, config)
   local target = redis.call('HGET', keys.rollout_versions(rollout_id), 'target')
   return target and tonumber(config.version) - cjson.decode(target).number > tonumber(config.max_staleness)
 end
 
--- Return how many more prompts may be begun: no more than the queue has room for, and no more than will be fresh when
--- they are used.
+-- Return the number of further prompts that may begin: limited by the room of the queue, and by the number of samples
+-- that will still be fresh when they are used.
 local function room_of(rollout_id, config)
   if config.max_staleness ~= '' and is_futile(rollout_id, config) then return 0 end
   local n, running = tonumber(config.n), rollouts.in_progress(rollout_id, config)
@@ -28,14 +28,14 @@ local function room_of(rollout_id, config)
     local most = batch * (1 + tonumber(config.threshold)) * tonumber(config.trigger)
     prompts = math.min(prompts, math.ceil((most - tonumber(config.since)) / n))
   elseif config.max_staleness ~= '' then
-    -- One batch for this version, and one for each version that may come before the youngest sample is too stale.
+    -- A batch for this version, and a batch for each later version at which the youngest sample is still fresh.
     local most = tonumber(config.taken_before) + (tonumber(config.max_staleness) + 1) * batch
     prompts = math.min(prompts, math.ceil((most - rollouts.taken(config) - queued - running) / n))
   end
   return prompts
 end
 
--- Begin as many prompts as the bounds allow. Idempotent: computed from the ledger. Returns their number.
+-- Begin as many prompts as the limits allow. Idempotent: computed from the ledger. Returns their number.
 function feeding.feed(rollout_id)
   local info = redis.call('HMGET', keys.job(rollout_id), 'state', 'open', 'total', 'first', 'paused')
   local config = rollouts.config(rollout_id)

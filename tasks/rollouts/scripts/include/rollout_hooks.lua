@@ -12,12 +12,12 @@ function rollout_hooks.created(job_id) redis.call('SADD', keys.rollouts(), job_i
 
 function rollout_hooks.removed(job_id) rollouts.remove(job_id) end
 
--- Bar a device that could not follow the rollout's weights.
+-- Return whether a device gets no work, because it could not load the rollout's weights.
 function rollout_hooks.is_barred(job_id, queue)
   return redis.call('SISMEMBER', keys.rollout_left(job_id), queue) == 1
 end
 
--- Put the bundles of a commit into the sample queue, count prompts that are generated, and begin more.
+-- Put the bundles of a commit into the sample queue, count the prompts still being generated, and begin more prompts.
 function rollout_hooks.committed(job_id, results, attachments)
   local bundles = {}
   for place, attachment in ipairs(attachments) do bundles[place] = {attachment[2], attachment[3]} end
@@ -28,8 +28,8 @@ function rollout_hooks.committed(job_id, results, attachments)
   feeding.feed(job_id)
 end
 
--- For each rollout: return batches whose lease has expired, and begin prompts; end a rollout that no client has used
--- for so many seconds.
+-- For each rollout: return batches with an expired lease to the queue, and begin prompts; end a rollout that no client
+-- has used for `idle_s` seconds.
 function rollout_hooks.tend(idle_s)
   for _, job_id in ipairs(redis.call('SMEMBERS', keys.rollouts())) do
     local info = redis.call('HMGET', keys.job(job_id), 'state', 'created_at')

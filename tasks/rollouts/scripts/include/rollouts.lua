@@ -1,10 +1,10 @@
--- Rollouts: their bounds, their counters, and the clock of generation. A rollout has the id of its job.
+-- Records of rollouts: limits, counters, and the clock of generation. A rollout has the id of its job.
 -- @include clock
 -- @include commands
 -- @include totals
 local rollouts = {}
 
--- Counters that have a sum over all rollouts in the metrics, which outlives the rollouts.
+-- Counters that are also summed over the rollouts for metrics; the sums outlive the rollouts.
 local TOTALS = {put = true, acknowledged = true, dropped = true, returned = true}
 
 -- Add to a counter of a rollout. Returns its value.
@@ -13,27 +13,27 @@ function rollouts.count(rollout_id, field, number)
   return redis.call('HINCRBY', keys.rollout(rollout_id), field, number)
 end
 
--- Return the bounds and counters of a rollout, as texts.
+-- Return the limits and counters of a rollout, as texts.
 function rollouts.config(rollout_id) return commands.read_hash(keys.rollout(rollout_id)) end
 
--- Note that a client uses the rollout, so that it is not ended as idle.
+-- Record that a client uses the rollout, so that it is not ended as idle.
 function rollouts.touch(rollout_id)
   redis.call('HSET', keys.rollout(rollout_id), 'touched_at', clock.stamp(clock.now()))
 end
 
--- Return the samples of prompts that were begun and have no outcome yet.
+-- Return the number of samples in progress: of prompts that were begun and have no outcome yet.
 function rollouts.in_progress(rollout_id, config)
   local info = redis.call('HMGET', keys.job(rollout_id), 'total', 'ok', 'failed')
   return (tonumber(info[1]) - tonumber(info[2]) - tonumber(info[3])) * tonumber(config.n)
 end
 
--- Return the samples that consumers have or had.
+-- Return the number of samples that consumers hold or have used.
 function rollouts.taken(config) return tonumber(config.put) - tonumber(config.dropped) - tonumber(config.queued) end
 
--- Return whether samples are generated now.
+-- Return whether samples are being generated.
 function rollouts.is_busy(config) return config.held ~= '1' and tonumber(config.generating) > 0 end
 
--- Start or stop the clock of generation, which runs while samples are generated. `resets`: it begins at zero again.
+-- Start or stop the clock of generation, which runs while samples are generated. `resets`: whether to reset it to zero.
 function rollouts.set_clock(rollout_id, is_busy, resets)
   local info, now = redis.call('HMGET', keys.rollout(rollout_id), 'busy_since', 'busy_s'), clock.now()
   local seconds = tonumber(info[2] or 0)
@@ -42,8 +42,8 @@ function rollouts.set_clock(rollout_id, is_busy, resets)
     'busy_s', clock.stamp(resets and 0 or seconds))
 end
 
--- Set the version of the trainer: a new one, or the last one again after a rollback. How far generation may be ahead
--- counts from here.
+-- Set the version of the trainer: a new version, or the previous version after a rollback. The limits of asynchronous
+-- generation count from this version on.
 function rollouts.set_version(rollout_id, version)
   local config = rollouts.config(rollout_id)
   redis.call('HSET', keys.rollout(rollout_id), 'version', version, 'version_at', clock.stamp(clock.now()),
@@ -51,7 +51,7 @@ function rollouts.set_version(rollout_id, version)
   rollouts.set_clock(rollout_id, rollouts.is_busy(config), true)
 end
 
--- Delete all records of a rollout.
+-- Delete every record of a rollout.
 function rollouts.remove(rollout_id)
   redis.call('SREM', keys.rollouts(), rollout_id)
   redis.call('UNLINK', keys.rollout(rollout_id), keys.rollout_queue(rollout_id), keys.rollout_heads(rollout_id),

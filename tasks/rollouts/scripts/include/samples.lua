@@ -1,18 +1,18 @@
--- Samples in the queue of a rollout. A bundle is put at once: the samples of one prompt, or loose samples of several
--- prompts. It waits as members "<number>:<first>-<last>" of the queue, with samples counted from 0: one member, or
--- several after a batch took only some of its samples.
+-- Samples in the queue of a rollout. A bundle is put as a whole: the samples of a prompt, or loose samples of several
+-- prompts. It is queued as members "<number>:<first>-<last>" of the queue, with samples counted from 0: a single
+-- member, or several after a batch took only a part of its samples.
 --
 -- Records, as JSON:
---   about a new bundle  oldest, newest: versions of its tokens; samples: how many; is_loose: its samples may be
---   divided;
---                       partial: samples with tokens of several versions; seconds: time that it took
---   head of a bundle    oldest, newest, samples, is_loose; left: samples that are not used or dropped; put_at
+--   about a new bundle  oldest, newest: versions of its tokens; samples: their number; is_loose: whether the bundle may
+--                       be divided; partial: number of samples with tokens of several versions; seconds: time that it
+--                       took
+--   head of a bundle    oldest, newest, samples, is_loose; left: number of samples not yet used or dropped; put_at
 -- @include clock
 -- @include commands
 -- @include rollouts
 local samples = {}
 
--- Number of the last bundles whose times are kept.
+-- Number of bundles whose times are kept.
 local RECENT_TIMES = 1000
 
 local function encode_head(head, put_at)
@@ -20,23 +20,23 @@ local function encode_head(head, put_at)
     head.newest, head.samples, tostring(head.is_loose), head.left, put_at)
 end
 
--- Return the number of samples of a member.
+-- Return the number of samples in a member.
 function samples.size_of(member)
   local first, last = string.match(member, ':(%d+)%-(%d+)$')
   return last - first + 1
 end
 
--- Return the number of the bundle of a member.
+-- Return a member's bundle, by its number.
 function samples.number_of(member) return string.match(member, '^(%d+)') end
 
--- Divide a member: its first `size` samples, and the others.
+-- Divide a member into two: its first `size` samples, and the remaining samples.
 function samples.divide(member, size)
   local number, first, last = string.match(member, '^(%d+):(%d+)%-(%d+)$')
   local middle = first + size
   return string.format('%d:%d-%d', number, first, middle - 1), string.format('%d:%d-%d', number, middle, last)
 end
 
--- Put bundles into the queue: a list of {about, body}.
+-- Put bundles into the queue. `bundles`: list of {about, body}.
 function samples.put(rollout_id, bundles)
   if #bundles == 0 then return end
   local put_at, total, heads, bodies, members, times = clock.stamp(clock.now()), 0, {}, {}, {}, {}
@@ -64,8 +64,8 @@ function samples.put(rollout_id, bundles)
   redis.call('HSET', keys.rollout(rollout_id), 'max_partial_span', span)
 end
 
--- Forget samples that are used or dropped. Bundles without samples left are deleted. Returns the stubs of those whose
--- samples are in files, for the caller to delete.
+-- Remove samples that are used or dropped. Bundles without samples left are deleted. Returns the stubs of deleted
+-- bundles with samples in files, for the caller to delete the files.
 function samples.forget(rollout_id, members)
   local stubs, gone = {}, {}
   local heads, bodies = keys.rollout_heads(rollout_id), keys.rollout_bodies(rollout_id)

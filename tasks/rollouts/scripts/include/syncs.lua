@@ -1,25 +1,23 @@
--- Weight syncs: which weights the devices of a rollout are to hold, and how far they are.
+-- Weight sync of a rollout: the target weights of its devices, and the progress of each device.
 --
 -- Records:
---   keys.rollout_versions  hash. target: the weights to hold; safe: the last weights that a device held; state:
---   `syncing`, `synced`
---     or `rolled_back`; serial: of the last announcement; deadline; outdated: URIs of our files that no version names
---     any more. target and safe are JSON: number, serial, uri, sha256, owned ('1' when the files are ours to remove).
+--   keys.rollout_versions  hash. target: the weights to load; safe: the last weights that a device held; state:
+--                          `syncing`, `synced` or `rolled_back`; serial: of the last announcement; deadline; outdated:
+--                          URIs of the server's files that no version names any longer. target and safe are JSON:
+--                          number, serial, uri, sha256, owned ('1' when the server deletes the files).
 --   keys.rollout_devices   hash. Device -> JSON: state (`following`, `awaited` or `left`), number and serial of the
---   weights that it
---     confirmed, latency_s, reason, until: the time until which it is awaited.
---   keys.rollout_left      set of the devices that could not follow, which get no work. It expires, so that they may
---   try again:
---     without that, a rollout whose other devices went away would stand still.
+--                          weights that it confirmed, latency_s, reason, until: deadline of its report.
+--   keys.rollout_left      set of the devices that could not load the weights, which get no work. It expires, so that
+--                          they retry: otherwise a rollout would stop when its other devices went away.
 -- Invariants:
---   * Weights that no device could load are rolled back: the last weights that a device held are the target again, for
---     the sample queue too, unless the trainer has named another version there.
+--   * Weights that no device could load are rolled back: the last weights that a device held are the target again, also
+--     for the sample queue, unless the trainer has set a different version there.
 -- @include clock
 -- @include rollouts
 local syncs = {}
 
 local KEPT_S = 30 * 86400
--- Seconds after its try in which a device that was heard of may still report.
+-- Seconds after the end of its try during which a device that has reported may still report.
 local GRACE_S = 5
 -- Seconds for which a device that left gets no work.
 local REST_S = 60
@@ -39,13 +37,13 @@ end
 
 function syncs.write_device(sync, device, entry) redis.call('HSET', sync.devices, device, cjson.encode(entry)) end
 
--- Set the weights that a model came with as a version.
+-- Set the model's original weights as the target, with a version number.
 function syncs.start_at(sync, number)
   local first = cjson.encode({number = number, serial = 0, uri = '', sha256 = '', owned = ''})
   syncs.set(sync, 'target', first, 'safe', first)
 end
 
--- Queue the files of weights that no version names any more for removal by the next process that asks.
+-- Queue the files of weights that no version names any longer, for deletion by the next caller of sweep_weights.lua.
 local function outdate(sync, text)
   local weights = cjson.decode(text)
   if weights.owned ~= '1' then return end
@@ -54,7 +52,7 @@ local function outdate(sync, text)
   syncs.set(sync, 'outdated', cjson.encode(uris))
 end
 
--- Record that a device could not follow.
+-- Record that a device could not load the weights and has left.
 function syncs.leave(sync, device, entry, reason)
   entry.state, entry.reason, entry['until'] = 'left', reason, nil
   syncs.write_device(sync, device, entry)
@@ -62,13 +60,13 @@ function syncs.leave(sync, device, entry, reason)
   redis.call('EXPIRE', sync.left, REST_S)
 end
 
--- Await a device until a time.
+-- Await a device's report until a deadline.
 function syncs.await(sync, device, entry, until_)
   entry.state, entry['until'], entry.reason = 'awaited', until_, ''
   syncs.write_device(sync, device, entry)
 end
 
--- Await a device, which reported that it is loading, for as long as one try takes.
+-- Extend the deadline of a device that reported loading, by the duration of a try.
 function syncs.extend(sync, device, entry)
   local try_s = tonumber(syncs.get(sync, 'timeout_s')) + tonumber(syncs.get(sync, 'delay_s')) + GRACE_S
   entry['until'] = math.max(entry['until'], sync.now + try_s)
@@ -101,8 +99,8 @@ local function roll_back(sync, reason)
   end
 end
 
--- End the sync once no device is awaited: synced if one follows, else rolled back. Devices whose time is over have
--- left.
+-- End the sync when no device is awaited: synced if at least one device follows, else rolled back. Devices past their
+-- deadline have left.
 function syncs.settle(sync)
   if syncs.get(sync, 'state', 'synced') ~= 'syncing' then return end
   local awaited, following, reason = 0, 0, 'there is no device worker'
@@ -110,7 +108,7 @@ function syncs.settle(sync)
   for _, device in ipairs(devices) do
     local entry = syncs.read_device(sync, device)
     if entry.state == 'awaited' and sync.now > entry['until'] then
-      syncs.leave(sync, device, entry, 'it did not confirm within the time it had')
+      syncs.leave(sync, device, entry, 'it did not confirm before its deadline')
     end
     if entry.state == 'awaited' then
       awaited = awaited + 1
@@ -128,7 +126,8 @@ function syncs.settle(sync)
   finish(sync, 'synced', '')
 end
 
--- Make room for new weights before the last ones are settled. If a device holds the last ones, a rollback goes to them.
+-- Prepare the announcement of new weights during a sync. If a device holds the previous target, it becomes the safe
+-- version for a rollback.
 function syncs.supersede(sync)
   local target, safe = syncs.get(sync, 'target'), syncs.get(sync, 'safe')
   if target == safe then return end
@@ -143,7 +142,7 @@ function syncs.supersede(sync)
   outdate(sync, target)
 end
 
--- Return the sync of a rollout, settled as far as it can be now. Creates its record when there is none.
+-- Return the sync of a rollout, settled by the reports and deadlines so far. Creates its record if it does not exist.
 function syncs.open(rollout_id)
   local sync = {rollout_id = rollout_id, now = clock.now(), versions = keys.rollout_versions(rollout_id),
     devices = keys.rollout_devices(rollout_id), left = keys.rollout_left(rollout_id)}
@@ -159,7 +158,7 @@ function syncs.renew(sync)
   for _, key in ipairs({sync.versions, sync.devices}) do redis.call('EXPIRE', key, KEPT_S) end
 end
 
--- Renew the lifetime of the records, and return the reply of a script: a status word, the record, the devices.
+-- Renew the TTL of the records, and return the reply of a script: a status word, the record, the devices.
 function syncs.reply(sync, status)
   syncs.renew(sync)
   return {status, redis.call('HGETALL', sync.versions), redis.call('HGETALL', sync.devices)}

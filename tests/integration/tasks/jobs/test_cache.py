@@ -1,4 +1,4 @@
-"""Cached answers: why one was found or not, and throwing them away."""
+"""Cached answers: explanation of a hit or a miss, and deletion of entries."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def explained(fleet: Fleet, job: str) -> dict[str, Any]:
     return dict(stage)
 
 
-def test_a_miss_is_explained_by_the_part_of_the_key_that_differs(fleet: Fleet) -> None:
+def test_a_miss_is_explained_by_the_differing_part_of_the_key(fleet: Fleet) -> None:
     run(fleet, {"id": "a", "x": "long " * 100}, spec={"cacheable": True, "seed": 1})
     job = run(fleet, {"id": "a", "x": "long " * 100}, spec={"cacheable": True, "seed": 2})
     told = explained(fleet, job)
@@ -30,7 +30,7 @@ def test_a_miss_is_explained_by_the_part_of_the_key_that_differs(fleet: Fleet) -
     assert told["reason"].endswith("differs in seed")
 
 
-def test_a_changed_text_is_told_by_its_hash(fleet: Fleet) -> None:
+def test_a_changed_text_is_reported_by_its_hash(fleet: Fleet) -> None:
     run(fleet, {"id": "a", "x": "long " * 100}, spec={"cacheable": True})
     job = run(fleet, {"id": "a", "x": "Long " * 100}, spec={"cacheable": True})
     differs = explained(fleet, job)["differs"]
@@ -43,13 +43,13 @@ def test_a_changed_text_is_told_by_its_hash(fleet: Fleet) -> None:
     ("before", "options", "reason"),
     [
         ([{"id": "a", "x": 1}], {"spec": {"cacheable": True}}, "A hit"),
-        ([], {"spec": {"cacheable": True}}, "no other answer for an item of this id"),
+        ([], {"spec": {"cacheable": True}}, "no earlier answer for an item with this id"),
         ([{"id": "a", "x": 1}], {"spec": {"cacheable": True}, "cache": "refresh"}, "cache: refresh"),
         ([{"id": "a", "x": 1}], {"spec": {"cacheable": True}, "cache": "off"}, "cache: off"),
-        ([{"id": "a", "x": 1}], {"spec": {}}, "cheaper than looking it up"),
+        ([{"id": "a", "x": 1}], {"spec": {}}, "cheaper than a lookup"),
     ],
 )
-def test_each_other_case_has_its_sentence(
+def test_each_other_reason_for_a_miss_has_its_own_sentence(
     fleet: Fleet, before: list[dict[str, Any]], options: dict[str, Any], reason: str
 ) -> None:
     if before:
@@ -57,14 +57,14 @@ def test_each_other_case_has_its_sentence(
     assert reason in explained(fleet, run(fleet, {"id": "a", "x": 1}, **options))["reason"]
 
 
-def test_an_answer_that_was_evicted_is_told_from_one_that_never_was(fleet: Fleet) -> None:
+def test_an_evicted_answer_is_distinguished_from_an_answer_never_stored(fleet: Fleet) -> None:
     run(fleet, {"id": "a", "x": 1}, spec={"cacheable": True})
     fleet.core.cache.purge("simulated")
     job = run(fleet, {"id": "a", "x": 1}, spec={"cacheable": True})
     assert "expired or was evicted" in explained(fleet, job)["reason"]
 
 
-def test_an_item_without_an_id_says_so_and_a_wrong_index_is_refused(fleet: Fleet) -> None:
+def test_an_item_without_an_id_is_reported_and_an_unknown_index_is_refused(fleet: Fleet) -> None:
     job = run(fleet, {"x": 1}, spec={"cacheable": True})
     assert "has no id" in explained(fleet, job)["reason"]
     with pytest.raises(InvalidRequest, match="has no item 7"):
@@ -78,6 +78,6 @@ def test_answers_are_purged_by_kind_and_label(fleet: Fleet) -> None:
     assert fleet.core.cache.purge("simulated", {"model": "simulated-1"}) == 5
     assert fleet.core.cache.purge("simulated", {"model": "simulated-1"}) == 0
     job = fleet.submit(*[{"x": x} for x in range(5)], spec={"cacheable": True, "seed": 2})
-    assert fleet.job(job).cached == 5, "the others are still there"
+    assert fleet.job(job).cached == 5, "the entries of the second seed are still cached"
     assert fleet.core.cache.purge() == 5
     assert fleet.core.cache.size()["bytes"] > 0

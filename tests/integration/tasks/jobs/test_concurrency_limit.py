@@ -1,4 +1,4 @@
-"""A judge job's own limit on calls in flight, over all workers."""
+"""A judge job's own limit on calls in flight, which holds across every worker."""
 
 from pathlib import Path
 from threading import Thread
@@ -16,11 +16,13 @@ VERDICT = {"index": 0, "message": {"role": "assistant", "content": "Score: 6"}, 
 
 
 @pytest.mark.parametrize(("spec", "most"), [({"concurrency": 4}, 4), ({"concurrency": 6, "samples": 2}, 6), ({}, 40)])
-def test_no_more_calls_are_in_flight_than_the_job_wants(
+def test_calls_in_flight_never_exceed_the_jobs_limit(
     fleet: Fleet, tmp_path: Path, spec: dict[str, Any], most: int
 ) -> None:
     with ChatApi(delay_s=0.05) as api:
-        api.gather = most if spec else 0  # so that a limit of which no use is made is found
+        api.gather = (
+            most if spec else 0
+        )  # wait for the full number of calls, so that a limit that is not used up fails the test
         api.reply = {"choices": [VERDICT]}
         path = tmp_path / "profiles.toml"
         path.write_text(PROFILES.format(url=api.url))

@@ -1,4 +1,4 @@
-"""Who gets which chunk: windows, priorities, fairness, adoption, stealing; and what happens to the work of the dead."""
+"""Dispatch of chunks: windows, priorities, fairness, adoption and stealing; and recovery of dead workers' chunks."""
 
 from typing import Any
 
@@ -21,13 +21,13 @@ def items(number: int, **fields: Any) -> list[dict[str, Any]]:
 
 
 def done(hand: Hand, chunk: Any, indices: Any = None) -> None:
-    """Commit good results for a chunk that was taken by hand."""
+    """Commit successful results for a chunk that the test took itself."""
     settled = [settle(i, {}, Result(score=1.0)) for i in (chunk.items if indices is None else indices)]
     hand.core.ledger.commit(chunk, hand.worker.name, 0.1, settled, over=indices is None)
 
 
 def unsettled(fleet: Fleet, job: str) -> list[int]:
-    """Items without an outcome that nobody owns: in no chunk, no pending list, waiting for nothing."""
+    """Return the lost items: without an outcome, and in no chunk, no pending list and no list of waiters."""
     state = fleet.core.state
     owned: set[int] = set()
     for chunk in state.smembers(keys.job_chunks(job)):
@@ -42,7 +42,7 @@ def unsettled(fleet: Fleet, job: str) -> list[int]:
 
 
 @pytest.mark.parametrize("text", ["", "3", "0-4", "0-4,7", "1,3,5-9"])
-def test_ranges_are_read_and_written_alike(text: str) -> None:
+def test_ranges_survive_parsing_and_formatting(text: str) -> None:
     assert compress(expand(text)) == text
 
 
@@ -59,7 +59,7 @@ def test_a_queue_holds_a_few_seconds_of_work_whatever_the_size_of_the_job(fleet:
     assert held < 200
 
 
-def test_filling_twice_adds_nothing(fleet: Fleet, state: Redis) -> None:
+def test_filling_a_queue_is_idempotent(fleet: Fleet, state: Redis) -> None:
     fleet.hire()
     fleet.submit(*items(500), spec={"cost_s": 0.05})
     before = state.zrange(keys.dispatched("gpu.node1.0"), 0, -1)
@@ -67,33 +67,33 @@ def test_filling_twice_adds_nothing(fleet: Fleet, state: Redis) -> None:
     assert state.zrange(keys.dispatched("gpu.node1.0"), 0, -1) == before
 
 
-def test_a_job_gets_no_more_device_slots_than_it_may_have(fleet: Fleet, state: Redis) -> None:
+def test_a_job_uses_at_most_its_number_of_device_slots(fleet: Fleet, state: Redis) -> None:
     hands = [fleet.hire(index=index) for index in range(3)]
     job = fleet.submit(*items(300), spec={"cost_s": 0.02, "batch_items": 5}, slots=2)
     assert state.zcard(keys.dispatched("gpu.node1.0")) > 0
     assert state.zcard(keys.dispatched("gpu.node1.1")) > 0
     assert state.zcard(keys.dispatched("gpu.node1.2")) == 0
-    hands[0].take()  # now the third could take over what waits behind it
+    hands[0].take()  # now the third worker could steal the chunks that wait in the first queue
     assert hands[2].take() == []
-    everybody = fleet.submit(*items(300), spec={"cost_s": 0.02, "batch_items": 5})
-    assert {chunk.job_id for chunk in hands[2].take()} == {everybody}
+    unlimited = fleet.submit(*items(300), spec={"cost_s": 0.02, "batch_items": 5})
+    assert {chunk.job_id for chunk in hands[2].take()} == {unlimited}
     assert fleet.job(job).state == "running"
 
 
-def test_many_jobs_that_are_kept_to_one_device_leave_no_other_idle(fleet: Fleet, state: Redis) -> None:
+def test_many_jobs_limited_to_one_device_leave_no_other_device_idle(fleet: Fleet, state: Redis) -> None:
     fleet.hire(index=0)
     for _ in range(40):
         fleet.submit(*items(50), spec={"cost_s": 0.02, "batch_items": 5}, slots=1)
-    everybody = fleet.submit(*items(300), spec={"cost_s": 0.02, "batch_items": 5})
-    # It was served most: those that are kept to the first device come before it, page after page.
-    state.zadd(keys.ready("device", "normal"), {f"{everybody}|run": 1000.0}, xx=True)
+    unlimited = fleet.submit(*items(300), spec={"cost_s": 0.02, "batch_items": 5})
+    # It has used the most time, so pages of jobs that are limited to the first device sort before it.
+    state.zadd(keys.ready("device", "normal"), {f"{unlimited}|run": 1000.0}, xx=True)
     second = fleet.hire(index=1)
     fleet.core.dispatcher.forget_fleet()
     fleet.core.dispatcher.fill("device")
-    assert {chunk.job_id for chunk in second.take()} == {everybody}
+    assert {chunk.job_id for chunk in second.take()} == {unlimited}
 
 
-def test_slots_that_are_held_back_do_not_count_among_those_of_a_job(fleet: Fleet, state: Redis) -> None:
+def test_paused_slots_do_not_count_towards_a_jobs_slot_limit(fleet: Fleet, state: Redis) -> None:
     for index in range(2):
         fleet.hire(index=index)
     fleet.core.pause_queue("gpu.node1.0")
@@ -112,7 +112,7 @@ def test_an_interactive_job_is_not_stuck_behind_a_large_one(fleet: Fleet) -> Non
     assert fleet.job(large).ok == 0
 
 
-def test_jobs_of_one_priority_share_by_time_not_by_turns(fleet: Fleet, state: Redis) -> None:
+def test_jobs_of_equal_priority_get_equal_time_not_equal_chunks(fleet: Fleet, state: Redis) -> None:
     hand = fleet.hire()
     slow = fleet.submit(*items(100), spec={"cost_s": 0.6, "batch_items": 1})
     quick = fleet.submit(*items(100), spec={"cost_s": 0.2, "batch_items": 1})
@@ -124,7 +124,7 @@ def test_jobs_of_one_priority_share_by_time_not_by_turns(fleet: Fleet, state: Re
     assert 0.5 < used[slow] / used[quick] < 2
 
 
-def test_the_loaded_model_is_preferred(fleet: Fleet) -> None:
+def test_a_worker_prefers_chunks_for_its_loaded_model(fleet: Fleet) -> None:
     from tasks.simulated.model import SimulatedSpec
 
     spec = {"cost_s": 0.5, "seed": 7, "batch_items": 1}
@@ -144,12 +144,12 @@ def test_small_jobs_of_many_clients_share_a_batch(fleet: Fleet) -> None:
     other = fleet.submit({"x": 1}, spec=spec | {"seed": 5})
     third = fleet.submit({"x": 1}, spec=spec)
     taken = hand.take("another lease")
-    assert len(taken) == 1, "another spec is another batch"
+    assert len(taken) == 1, "a job with a different spec runs in a batch of its own"
     assert {other, third} >= {chunk.job_id for chunk in taken}
     assert len(set(jobs)) == 64
 
 
-def test_an_idle_device_takes_what_waits_behind_a_busy_one(fleet: Fleet) -> None:
+def test_an_idle_device_steals_chunks_from_the_queue_of_a_busy_device(fleet: Fleet) -> None:
     busy = fleet.hire(index=0)
     job = fleet.submit(*items(6), spec={"cost_s": 0.75, "batch_items": 1})
     busy.take()
@@ -167,7 +167,7 @@ def test_an_idle_device_takes_what_waits_behind_a_busy_one(fleet: Fleet) -> None
 # --- lost replies ---
 
 
-def test_a_lost_reply_may_be_asked_for_again(fleet: Fleet) -> None:
+def test_a_call_with_a_lost_reply_can_be_repeated(fleet: Fleet) -> None:
     hand = fleet.hire()
     job = fleet.submit(*items(10), spec={"cost_s": 0.5})
     first = hand.take("same lease")
@@ -179,12 +179,12 @@ def test_a_lost_reply_may_be_asked_for_again(fleet: Fleet) -> None:
     assert fleet.job(job).ok == sum(len(chunk.items) for chunk in first)
 
 
-def test_a_result_counts_once_and_the_first_wins(fleet: Fleet) -> None:
+def test_a_result_counts_once_and_the_first_commit_wins(fleet: Fleet) -> None:
     first, second = fleet.hire(index=0), fleet.hire(index=1)
     job = fleet.submit({"x": 1}, {"x": 2})
     (chunk, *_) = first.take()
     first.leave()
-    fleet.core.ledger.reclaim(first.runner.incarnation, proven=False)  # thought dead
+    fleet.core.ledger.reclaim(first.runner.incarnation, proven=False)  # declared dead, although it is alive
     second.work()
     late = [settle(i, {}, Result(score=-5.0)) for i in chunk.items]
     assert first.core.ledger.commit(chunk, "late", 0.1, late, over=True) == (0, "done")
@@ -202,7 +202,7 @@ def requests_of(number: int) -> dict[int, str]:
 
 
 def start_owner(fleet: Fleet, number: int) -> tuple[Hand, list[Any], str]:
-    """A job whose worker has claimed all its items and is computing them."""
+    """Submit a job, and let a worker claim each of its items and begin to compute them."""
     owner = fleet.hire(index=0)
     job = fleet.submit(*items(number), spec=CACHED | {"batch_items": number})
     chunks = owner.take()
@@ -210,12 +210,12 @@ def start_owner(fleet: Fleet, number: int) -> tuple[Hand, list[Any], str]:
     return owner, chunks, job
 
 
-def test_what_another_job_computes_is_waited_for_without_blocking(fleet: Fleet) -> None:
+def test_items_claimed_by_another_job_wait_without_blocking_the_worker(fleet: Fleet) -> None:
     owner, chunks, first = start_owner(fleet, 5)
     other = fleet.hire(index=1)
     second = fleet.submit(*items(6), spec=CACHED | {"batch_items": 10})
     other.work()
-    assert fleet.computed() == ["5"], "it went on without what is claimed"
+    assert fleet.computed() == ["5"], "the worker computed the unclaimed item and did not wait for the claimed items"
     assert fleet.job(second).ok == 1
     assert unsettled(fleet, second) == []
     requests = requests_of(5)
@@ -230,7 +230,7 @@ def test_what_another_job_computes_is_waited_for_without_blocking(fleet: Fleet) 
 
 
 @pytest.mark.parametrize("how", ["dies", "is cancelled", "fails"])
-def test_when_the_owner_does_not_deliver_the_waiter_computes(fleet: Fleet, how: str) -> None:
+def test_a_waiter_computes_its_items_if_the_claims_owner_does_not_deliver(fleet: Fleet, how: str) -> None:
     owner, chunks, first = start_owner(fleet, 3)
     other = fleet.hire(index=1)
     second = fleet.submit(*items(3), spec=CACHED | {"batch_items": 10})
@@ -255,12 +255,12 @@ def test_when_the_owner_does_not_deliver_the_waiter_computes(fleet: Fleet, how: 
     assert fleet.core.state.keys("assay:waiters:*") == []
 
 
-def test_jobs_that_wait_on_each_other_crosswise_both_end(fleet: Fleet) -> None:
+def test_two_jobs_that_wait_for_each_others_claims_both_end(fleet: Fleet) -> None:
     spec = CACHED | {"cost_s": 0.1, "batch_items": 2}
     first = fleet.hire(index=0)
     one = fleet.submit({"x": 0}, {"x": 1}, spec=spec)
     (a,) = first.take()
-    first.leave()  # so that the second job is not shared out
+    first.leave()  # so that the second job's items are dispatched to the second worker only
     second = fleet.hire(index=1)
     two = fleet.submit({"x": 1}, {"x": 0}, spec=spec)
     (b,) = second.take()
@@ -278,10 +278,10 @@ def test_jobs_that_wait_on_each_other_crosswise_both_end(fleet: Fleet) -> None:
     assert (fleet.job(one).state, fleet.job(two).state) == ("done", "done")
 
 
-# --- the dead ---
+# --- dead workers ---
 
 
-def test_the_chunks_of_a_worker_without_heartbeat_run_elsewhere(fleet: Fleet) -> None:
+def test_chunks_of_a_worker_without_heartbeat_run_on_another_worker(fleet: Fleet) -> None:
     dead = fleet.hire(index=0)
     job = fleet.submit(*items(20), spec={"cost_s": 0.001})
     dead.begin(dead.take())
@@ -292,15 +292,17 @@ def test_the_chunks_of_a_worker_without_heartbeat_run_elsewhere(fleet: Fleet) ->
     alive.work()
     assert fleet.job(job).state == "done"
     assert fleet.job(job).failed == 0
-    assert fleet.core.state.hlen(keys.job_deaths(job)) == 0, "no heartbeat is no proof: nobody is blamed"
+    assert fleet.core.state.hlen(keys.job_deaths(job)) == 0, (
+        "a missing heartbeat does not prove a crash, so no item is a suspect"
+    )
 
 
-def test_after_a_stall_of_redis_nobody_is_declared_dead_at_once(fleet: Fleet) -> None:
+def test_after_a_stall_of_redis_no_worker_is_declared_dead_at_once(fleet: Fleet) -> None:
     silent = fleet.hire(index=0)
     fleet.submit(*items(5), spec={"cost_s": 0.001})
     chunks = silent.take()
-    silent.leave()  # its heartbeat lapsed while Redis stood still
-    fleet.core.state.hset(keys.tick(), mapping={"last": "1"})  # nobody has ticked for long
+    silent.leave()  # its heartbeat expired while Redis stalled
+    fleet.core.state.hset(keys.tick(), mapping={"last": "1"})  # the last maintenance tick was long ago
     fleet.tick()
     assert fleet.core.state.smembers(keys.held(silent.runner.incarnation)) == {chunk.id for chunk in chunks}
     silent.core.registry.announce(silent.worker)
@@ -370,7 +372,9 @@ def test_a_message_that_was_lost_is_sent_again(fleet: Fleet, state: Redis) -> No
     hand = fleet.hire()
     fleet.submit(*items(3))
     assert fleet.celery.queued(hand.queue) == 1
-    state.delete(hand.queue, f"{hand.queue}\x06\x161")  # by hand, all priorities in use
+    state.delete(
+        hand.queue, f"{hand.queue}\x06\x161"
+    )  # delete the list of each priority in use, as an administrator might
     assert fleet.celery.queued(hand.queue) == 0
 
     def look() -> bool:
@@ -380,7 +384,7 @@ def test_a_message_that_was_lost_is_sent_again(fleet: Fleet, state: Redis) -> No
     wait_until(look, "the chunk is announced again")
 
 
-def test_chunks_of_a_queue_that_nobody_reads_go_elsewhere(fleet: Fleet, state: Redis) -> None:
+def test_chunks_of_a_queue_without_a_reader_move_to_another_queue(fleet: Fleet, state: Redis) -> None:
     gone = fleet.hire(index=0)
     job = fleet.submit(*items(4), spec={"cost_s": 0.001})
     gone.leave()

@@ -1,4 +1,4 @@
-"""The log: a line for what happens to a job, and the job's id on what is logged while it is worked on."""
+"""The log: a line for each event of a job, and the job's id on every line logged while one of its chunks runs."""
 
 import json
 import logging
@@ -17,13 +17,13 @@ from tests.support.fleet import Fleet
 
 
 def queued(number: int) -> str:
-    """An entry as the scripts write it."""
+    """Return a log entry in the form that the Lua scripts write."""
     return json.dumps({"job_id": f"j{number}", "event": "queued", "kind": "simulated", "total": 1, "priority": "bulk"})
 
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Iterator[list[tuple[str, str]]]:
-    """Job and message of what was logged."""
+    """Collect the job id and the message of each log record."""
     told: list[tuple[str, str]] = []
 
     class Keep(JobContextFilter):
@@ -43,7 +43,7 @@ def of(job: str, lines: list[tuple[str, str]]) -> list[str]:
     return [message.partition(", after")[0] for about, message in lines if about == job]
 
 
-def test_a_jobs_life_is_a_line_each(fleet: Fleet, lines: list[tuple[str, str]]) -> None:
+def test_each_event_of_a_job_is_logged_in_one_line(fleet: Fleet, lines: list[tuple[str, str]]) -> None:
     hand = fleet.hire()
     job = fleet.submit({"x": 1}, {"x": 2, "fail": True}, priority="bulk")
     fleet.work(hand)
@@ -53,8 +53,8 @@ def test_a_jobs_life_is_a_line_each(fleet: Fleet, lines: list[tuple[str, str]]) 
     fleet.core.cancel(job)
     fleet.tick()
     assert of(job, lines) == [
-        "simulated job came: 2 items, bulk",
-        "simulated job began",
+        "simulated job submitted: 2 items, bulk",
+        "simulated job started",
         "simulated job done: 1 ok, 1 failed of 2",
         "simulated job retried",
         "simulated job paused",
@@ -63,42 +63,42 @@ def test_a_jobs_life_is_a_line_each(fleet: Fleet, lines: list[tuple[str, str]]) 
     ]
     lines.clear()
     fleet.tick()
-    assert of(job, lines) == [], "each is written once"
+    assert of(job, lines) == [], "each event is logged once"
 
 
-def test_what_a_dead_process_left_is_a_line_of_its_job(fleet: Fleet, lines: list[tuple[str, str]]) -> None:
+def test_items_of_a_dead_process_are_logged_with_their_job(fleet: Fleet, lines: list[tuple[str, str]]) -> None:
     hand = fleet.hire()
     job = fleet.submit({"x": 1}, {"x": 2})
     assert hand.take()
     fleet.recovery.bury(hand.runner.incarnation)
     fleet.tick()
-    assert of(job, lines)[2:] == ["2 items of a simulated job wait again: their process is gone"]
+    assert of(job, lines)[2:] == ["2 items of a simulated job are pending again: their process died"]
 
 
 def test_a_flood_of_jobs_does_not_flood_the_log(fleet: Fleet, lines: list[tuple[str, str]]) -> None:
     for x in range(MOST_LINES + 20):
         fleet.submit({"x": x})
     fleet.tick()
-    assert sum(" came: " in message for _, message in lines) == MOST_LINES
-    assert ("", "and 20 events of jobs more, at least") in lines
+    assert sum(" submitted: " in message for _, message in lines) == MOST_LINES
+    assert ("", "and at least 20 further job events") in lines
 
 
-def test_of_many_events_those_that_are_trouble_are_written(
+def test_a_recovery_is_logged_despite_a_flood_of_other_events(
     fleet: Fleet, state: Any, lines: list[tuple[str, str]]
 ) -> None:
     state.rpush(keys.happened(), *(queued(n) for n in range(MOST_LINES)))
     state.rpush(keys.happened(), '{"job_id":"lost","event":"recovered","kind":"simulated","items":3}')
     fleet.tick()
-    assert of("lost", lines) == ["3 items of a simulated job wait again: their process is gone"]
+    assert of("lost", lines) == ["3 items of a simulated job are pending again: their process died"]
 
 
-def test_where_nobody_writes_them_down_notes_do_not_pile_up(fleet: Fleet, state: Any) -> None:
+def test_the_list_of_events_is_bounded_if_no_process_logs_it(fleet: Fleet, state: Any) -> None:
     state.rpush(keys.happened(), *(queued(n) for n in range(1000)))
     fleet.submit({"x": 1})
     assert state.llen(keys.happened()) == 1000
 
 
-def test_what_is_logged_while_a_chunk_runs_names_its_job(
+def test_lines_logged_while_a_chunk_runs_name_its_job(
     fleet: Fleet, lines: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed = SleepStage.run
@@ -114,7 +114,7 @@ def test_what_is_logged_while_a_chunk_runs_names_its_job(
     assert (job, "it computes") in lines
 
 
-def test_calls_of_one_batch_name_each_its_own_job(
+def test_each_call_of_a_batch_is_logged_with_its_own_job(
     fleet: Fleet, lines: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tasks.providers.retry.BASE_S", 0.01)

@@ -1,4 +1,4 @@
-"""The life of a job, step by step, on the real ledger."""
+"""The lifecycle of a job on the real ledger: submit, run, retry, cancel, pause and expiry, step by step."""
 
 import threading
 from typing import Any
@@ -48,7 +48,7 @@ def test_a_fully_cached_job_is_done_when_submit_returns(fleet: Fleet) -> None:
     assert len(fleet.computed()) == 20
 
 
-def test_what_the_cache_lacks_is_computed_and_the_rest_is_not(fleet: Fleet) -> None:
+def test_only_items_missing_from_the_cache_are_computed(fleet: Fleet) -> None:
     hand = fleet.hire()
     fleet.submit(*items(0, 1, 2), spec=CACHED)
     hand.work()
@@ -67,7 +67,7 @@ def test_equal_items_of_one_job_are_computed_once(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(("mode", "computed"), [("use", 2), ("refresh", 4), ("off", 4)])
-def test_the_cache_mode_is_the_requests_choice(fleet: Fleet, mode: str, computed: int) -> None:
+def test_the_request_selects_the_cache_mode(fleet: Fleet, mode: str, computed: int) -> None:
     hand = fleet.hire()
     fleet.submit(*items(1, 2), spec=CACHED)
     hand.work()
@@ -77,7 +77,7 @@ def test_the_cache_mode_is_the_requests_choice(fleet: Fleet, mode: str, computed
     assert len(fleet.computed()) == computed
 
 
-def test_a_failure_has_a_reason_is_no_number_and_is_never_cached(fleet: Fleet) -> None:
+def test_a_failure_has_a_reason_and_no_score_and_is_never_cached(fleet: Fleet) -> None:
     hand = fleet.hire()
     job = fleet.submit({"x": 1}, {"x": 2, "fail": True}, spec=CACHED)
     hand.work()
@@ -92,7 +92,7 @@ def test_a_failure_has_a_reason_is_no_number_and_is_never_cached(fleet: Fleet) -
     assert fleet.job(again).cached == 1
 
 
-def test_a_failed_item_gets_the_score_that_was_asked_for_and_stays_invalid(fleet: Fleet) -> None:
+def test_a_failed_item_gets_the_requested_fill_score_and_stays_invalid(fleet: Fleet) -> None:
     hand = fleet.hire()
     job = fleet.submit({"x": 1, "fail": True}, on_error={"fill": -1.0})
     hand.work()
@@ -101,7 +101,7 @@ def test_a_failed_item_gets_the_score_that_was_asked_for_and_stays_invalid(fleet
 
 
 @pytest.mark.parametrize("options", [{"max_failed_share": 0.5}, {"on_error": "fail"}])
-def test_a_job_of_which_too_much_failed_is_failed(fleet: Fleet, options: dict[str, Any]) -> None:
+def test_a_job_with_too_many_failed_items_fails(fleet: Fleet, options: dict[str, Any]) -> None:
     hand = fleet.hire()
     job = fleet.submit(*[{"x": x, "fail": x < 3} for x in range(5)], **options)
     hand.work()
@@ -116,7 +116,7 @@ def test_a_job_with_few_failures_is_done(fleet: Fleet) -> None:
     assert (fleet.job(job).state, fleet.job(job).ok, fleet.job(job).failed) == ("done", 3, 2)
 
 
-def test_a_failure_that_may_pass_is_tried_again(fleet: Fleet) -> None:
+def test_a_transient_failure_is_retried(fleet: Fleet) -> None:
     hand = fleet.hire()
     job = fleet.submit({"x": 1, "fail_times": 1}, {"x": 2, "fail_times": 99})
 
@@ -125,13 +125,13 @@ def test_a_failure_that_may_pass_is_tried_again(fleet: Fleet) -> None:
         hand.work()
         return fleet.job(job).state == "done"
 
-    wait_until(look, "the retries are through")
+    wait_until(look, "the retries end")
     passed, failed = fleet.rows(job)
     assert (passed["status"], passed["attempts"]) == ("ok", 2)
     assert (failed["status"], failed["attempts"], failed["error"]["type"]) == ("failed", 3, "simulated_outage")
 
 
-def test_a_score_that_is_no_number_is_a_failure() -> None:
+def test_a_nan_score_is_a_failure() -> None:
     from tasks.jobs.model import Result
     from tasks.jobs.state.outcome import settle
 
@@ -139,7 +139,7 @@ def test_a_score_that_is_no_number_is_a_failure() -> None:
     assert (settled.status, settled.error_type) == ("failed", "not_a_number")
 
 
-def test_a_deadline_ends_the_job_and_what_is_unfinished_is_timed_out(fleet: Fleet) -> None:
+def test_a_deadline_ends_the_job_and_unfinished_items_are_timed_out(fleet: Fleet) -> None:
     hand = fleet.hire()
     job = fleet.submit(*items(*range(4)), spec={"cost_s": 0.75}, deadline_s=0.2)
     hand.take()
@@ -153,23 +153,23 @@ def test_a_deadline_ends_the_job_and_what_is_unfinished_is_timed_out(fleet: Flee
     assert {row["status"] for row in fleet.rows(job)} == {"timed_out"}
 
 
-def test_an_items_own_deadline_ends_its_tries(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_items_own_deadline_ends_its_retries(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """The deadline lies after the pause before the second try, and before the end of the pause that follows it."""
-    monkeypatch.setattr("tasks.jobs.execution.retry.FIRST_RETRY_S", 200.0)  # then 400
+    monkeypatch.setattr("tasks.jobs.execution.retry.FIRST_RETRY_S", 200.0)  # the next pause is 400 s
     hand, state = fleet.hire(), fleet.core.state
     job = fleet.submit({"x": 1, "fail_times": 99}, {"x": 2, "fail_times": 1}, item_deadline_s=300)
 
     def look() -> bool:
-        for parked in state.zrange(keys.parked(), 0, -1):  # as if the pause were over
+        for parked in state.zrange(keys.parked(), 0, -1):  # end the pause without waiting for it
             state.zadd(keys.parked(), {parked: 1})
         fleet.tick()
         hand.work()
         return fleet.job(job).state == "done"
 
-    wait_until(look, "the retries are through")
+    wait_until(look, "the retries end")
     late, passed = fleet.rows(job)
     assert (late["status"], late["error"]["type"], late["attempts"]) == ("timed_out", "timed_out", 2)
-    assert "the last one said: This attempt was told to fail." in late["error"]["message"]
+    assert "last error: This attempt was told to fail." in late["error"]["message"]
     assert passed["status"] == "ok"
     assert fleet.job(job).reasons == {"timed_out": 1}
 
@@ -177,7 +177,7 @@ def test_an_items_own_deadline_ends_its_tries(fleet: Fleet, monkeypatch: pytest.
 # --- cancel ---
 
 
-def test_cancelled_before_it_was_taken(fleet: Fleet) -> None:
+def test_a_job_cancelled_before_a_worker_takes_it_computes_nothing(fleet: Fleet) -> None:
     hand = fleet.hire()
     job = fleet.submit(*items(1, 2))
     assert fleet.core.cancel(job) == "cancelled"
@@ -186,7 +186,7 @@ def test_cancelled_before_it_was_taken(fleet: Fleet) -> None:
     assert fleet.computed() == []
 
 
-def test_cancelled_while_it_runs_keeps_what_is_finished(fleet: Fleet) -> None:
+def test_a_job_cancelled_while_it_runs_keeps_its_finished_items(fleet: Fleet) -> None:
     hand = fleet.hire()
     job = fleet.submit(*items(1, 2, 3), spec={"batch_items": 1, "cost_s": 0.1})
     chunk, *_ = hand.take()
@@ -203,7 +203,7 @@ def test_cancelled_while_it_runs_keeps_what_is_finished(fleet: Fleet) -> None:
     assert fleet.job(job).ok == 1
 
 
-def test_cancelled_while_it_is_paused(fleet: Fleet) -> None:
+def test_a_paused_job_can_be_cancelled(fleet: Fleet) -> None:
     hand = fleet.hire()
     job = fleet.submit(*items(1, 2))
     fleet.core.pause(job)
@@ -212,20 +212,20 @@ def test_cancelled_while_it_is_paused(fleet: Fleet) -> None:
     assert fleet.computed() == []
 
 
-def test_cancelled_while_a_retry_takes_it_up_again(fleet: Fleet) -> None:
-    """Whoever retried it may be dead: the job must not be left between two states."""
+def test_a_job_can_be_cancelled_while_a_retry_reopens_it(fleet: Fleet) -> None:
+    """The process that retried it may be dead, and the job must not remain in the state `reopening`."""
     hand = fleet.hire()
     job = fleet.submit({"x": 1, "fail": True}, {"x": 2})
     hand.work()
     assert fleet.core.ledger.reopen(job, [Reopened(0, "failed", "simulated_failure")]) == 1
     assert fleet.job(job).state == "reopening"
-    assert fleet.core.state.zscore(keys.expiry(), job), "it is removed in its time"
+    assert fleet.core.state.zscore(keys.expiry(), job), "the job keeps its expiry time"
     assert fleet.core.cancel(job) == "cancelled"
     assert [row["status"] for row in fleet.rows(job)] == ["cancelled", "ok"]
     assert (fleet.job(job).ok, fleet.job(job).failed) == (1, 0)
 
 
-def test_cancelling_twice_or_after_the_end_changes_nothing(fleet: Fleet) -> None:
+def test_cancelling_an_ended_job_changes_nothing(fleet: Fleet) -> None:
     hand = fleet.hire()
     job = fleet.submit(*items(1))
     hand.work()
@@ -234,7 +234,7 @@ def test_cancelling_twice_or_after_the_end_changes_nothing(fleet: Fleet) -> None
         fleet.core.cancel("no-such-job")
 
 
-# --- the door ---
+# --- submission ---
 
 
 @pytest.mark.parametrize(
@@ -280,11 +280,11 @@ def test_the_same_idempotency_key_twenty_times_at_once_is_one_job(fleet: Fleet) 
 
 def test_the_same_idempotency_key_with_another_body_is_a_conflict(fleet: Fleet) -> None:
     fleet.submit(*items(1), key="once")
-    with pytest.raises(Conflict, match="used for another request"):
+    with pytest.raises(Conflict, match="used for a different request"):
         fleet.submit(*items(2), key="once")
 
 
-def test_a_submit_that_was_cut_off_is_completed_by_repeating_it(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_submit_is_completed_by_repeating_it(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     hand = fleet.hire()
 
     def cut_off(*_: object) -> bool:
@@ -320,7 +320,7 @@ def test_retry_runs_only_the_failed_items_again(fleet: Fleet) -> None:
     assert len(fleet.computed()) == 6 + 3
 
 
-def test_retry_of_a_job_that_ended_early_runs_what_it_never_came_to(fleet: Fleet) -> None:
+def test_retry_of_a_job_that_ended_early_runs_the_items_it_never_started(fleet: Fleet) -> None:
     hand = fleet.hire()
     job = fleet.submit(
         *[{"x": x, "fail_times": 9 if x == 0 else 0} for x in range(6)],
@@ -338,10 +338,10 @@ def test_retry_of_a_job_that_ended_early_runs_what_it_never_came_to(fleet: Fleet
     assert fleet.core.retry_failed(job) == 6
 
 
-def test_a_request_that_is_on_its_way_twice_becomes_one_whole_job(
+def test_two_concurrent_requests_with_the_same_key_become_one_complete_job(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second one has written its payload, and finds more in the cache, when the first one creates the job."""
+    """The second request has written its payload, and finds more in the cache, before the first creates the job."""
     hand = fleet.hire()
     create = type(fleet.core.ledger).create
     overtaken: list[str] = []
@@ -385,7 +385,7 @@ def test_a_cancelled_job_is_not_retried(fleet: Fleet) -> None:
         fleet.core.retry_failed(job)
 
 
-def test_a_paused_job_waits_and_goes_on(fleet: Fleet) -> None:
+def test_a_paused_job_waits_until_it_is_resumed(fleet: Fleet) -> None:
     hand = fleet.hire()
     job = fleet.submit(*items(1, 2))
     fleet.core.pause(job)
@@ -397,7 +397,9 @@ def test_a_paused_job_waits_and_goes_on(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("draining", [False, True])
-def test_a_paused_or_drained_queue_gets_nothing_and_its_work_goes_elsewhere(fleet: Fleet, draining: bool) -> None:
+def test_a_paused_or_drained_queue_gets_no_chunks_and_its_chunks_move_to_other_queues(
+    fleet: Fleet, draining: bool
+) -> None:
     first, second = fleet.hire(index=0), fleet.hire(index=1)
     job = fleet.submit(*items(*range(8)), spec={"cost_s": 0.01})
     first.core.dispatcher.forget_fleet()
@@ -425,7 +427,7 @@ def test_an_expired_job_leaves_nothing_behind(fleet: Fleet, state: Any) -> None:
     for job in state.zrange(keys.jobs(), 0, -1):
         state.zadd(keys.expiry(), {job: 1})
     fleet.tick()
-    fleet.tick()  # files, had there been any, go with the next one
+    fleet.tick()  # the second tick would delete files, which this small job does not have
     left = {key for key in state.keys("assay:*") if not key.startswith(("assay:cache:", "assay:worker"))} - before
     assert left <= {keys.queues(), keys.sequence(), keys.tick(), keys.tick_lock(), keys.totals(), keys.happened()}
     with pytest.raises(UnknownJob):

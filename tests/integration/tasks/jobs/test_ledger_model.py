@@ -1,7 +1,7 @@
 """The ledger under random interleavings, lost replies and repeated calls, against a real Redis.
 
-After every step: no item is without an owner or an outcome, nothing is counted twice, no waiter waits for nothing. At
-the end everything is driven to completion, and every job ends exactly once.
+After every step: each item has an owner or an outcome, no item is counted twice, and every waiter waits for a live
+claim. At the end both workers complete the remaining work, and every job ends exactly once.
 """
 
 import json
@@ -24,7 +24,7 @@ from tests.support.redis_server import RedisServer
 QUEUES = ("gpu.n.0", "gpu.n.1")
 WORKERS = ("gpu.n.0/a/1", "gpu.n.1/b/2")
 READERS = [Reader(queue, 1) for queue in QUEUES]
-#: Few requests, so that jobs meet on them.
+#: Few distinct requests, so that jobs share claims on them.
 REQUESTS = 2
 
 workers = st.sampled_from([0, 1])
@@ -72,7 +72,7 @@ class LedgerMachine(RuleBasedStateMachine):
             "first": "run", "pool:run": "device", "grouped:run": 0, "cost:run": 0.5, "pending:run": 0,
         }  # fmt: skip
         assert self.ledger.create(job, f"{job}~1", fields, [("run", f"0-{total - 1}")])
-        if twice:  # the reply was lost, and the request repeated
+        if twice:  # the reply was lost, so the client repeats the request
             assert not self.ledger.create(job, f"{job}~2", fields, [("run", f"0-{total - 1}")])
         self.jobs[job] = total
 
@@ -126,7 +126,7 @@ class LedgerMachine(RuleBasedStateMachine):
         job = f"job{number}"
         if what == "die":
             self.die(worker, proven, twice)
-        elif what == "doubt":  # reclaimed while it goes on working: its late commits must do no harm
+        elif what == "doubt":  # reclaimed while it still works: its late commits must change no outcome
             self.ledger.reclaim(WORKERS[worker], proven=False)
         elif what == "cancel" and number == 3:
             self.ledger.cancel(job)
@@ -161,7 +161,7 @@ class LedgerMachine(RuleBasedStateMachine):
         known = {i: Reopened(i, o["status"], (o["error"] or {"type": ""})["type"]) for i, o in outcomes.items()}
         return [known.get(index, Reopened(index)) for index in indices]
 
-    # --- what always holds ---
+    # --- invariants ---
 
     @invariant()
     def every_item_has_an_owner_or_an_outcome(self) -> None:
@@ -171,7 +171,7 @@ class LedgerMachine(RuleBasedStateMachine):
             owned = set(self._owned(job))
             settled = {int(index) for index in self.state.hkeys(keys.job_outcomes(job, "0"))}
             lost = set(range(total)) - owned - settled
-            assert not lost, f"{job}: nobody has {compress(lost)}"
+            assert not lost, f"{job}: no chunk or list has the items {compress(lost)}"
 
     @invariant()
     def no_item_has_two_owners(self) -> None:
@@ -180,7 +180,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert max(owned.values(), default=1) == 1, f"{job}: {owned}"
 
     @invariant()
-    def the_books_balance(self) -> None:
+    def counters_agree_with_outcomes(self) -> None:
         for job, total in self.jobs.items():
             ok, failed = (int(n or 0) for n in self.state.hmget(keys.job(job), ["ok", "failed"]))
             assert ok + failed == self.state.hlen(keys.job_outcomes(job, "0")) <= total
@@ -189,18 +189,18 @@ class LedgerMachine(RuleBasedStateMachine):
             assert int(self.state.hget(keys.job(job), "pending:run") or 0) == pending
 
     @invariant()
-    def a_job_that_ended_stays_as_it_ended(self) -> None:
+    def an_ended_job_keeps_its_state(self) -> None:
         for job in self.jobs:
             state = str(self.state.hget(keys.job(job), "state"))
             if state in ("done", "failed", "cancelled"):
                 assert self.ended.setdefault(job, state) == state
 
     @invariant()
-    def every_waiter_waits_for_a_claim_that_someone_holds(self) -> None:
+    def every_waiter_waits_for_a_claim_of_an_existing_chunk(self) -> None:
         for key in self.state.keys(keys.waiters("*")):
             owner = self.state.get(keys.claim(key.rsplit(":", 1)[1]))
-            assert owner, f"{key} waits for nothing"
-            assert self.state.exists(keys.chunk(owner)), f"{key} waits for a chunk that is gone"
+            assert owner, f"{key} waits for a claim without an owner"
+            assert self.state.exists(keys.chunk(owner)), f"{key} waits for a chunk that was deleted"
 
     @invariant()
     def queues_and_holders_agree_with_the_chunks(self) -> None:
@@ -210,7 +210,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert all(self.state.exists(keys.chunk(chunk)) for chunk in running)
 
     def teardown(self) -> None:
-        """Let both workers finish everything: every job must end."""
+        """Let both workers run the remaining chunks: every job must end."""
         for job in self.jobs:
             self.ledger.pause(job, False)
         for worker in (0, 1):
@@ -222,7 +222,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 while self.held[worker]:
                     self.begin(worker, lost=False)
                     self.commit(worker, fails=False, lost=False, part=False)
-            self.the_books_balance()
+            self.counters_agree_with_outcomes()
             if all(self.state.hget(keys.job(job), "state") not in ("queued", "running") for job in self.jobs):
                 break
         else:
@@ -247,12 +247,12 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 def _request(index: int) -> str:
-    """Items of different jobs ask the same few questions; some ask nothing that is shared."""
+    """Items of different jobs have the same few requests; some items have no request, so they share no claim."""
     return f"request{index % REQUESTS}" if index % 4 != 3 else ""
 
 
 @pytest.mark.parametrize("examples", [40, pytest.param(1500, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
-def test_the_ledger_keeps_its_promises_under_random_interleavings(redis_server: RedisServer, examples: int) -> None:
+def test_ledger_invariants_hold_under_random_interleavings(redis_server: RedisServer, examples: int) -> None:
     machine: Any = type("Machine", (LedgerMachine,), {"server": redis_server})
     run_state_machine_as_test(
         machine,

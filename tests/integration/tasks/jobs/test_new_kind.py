@@ -1,4 +1,4 @@
-"""A job kind that this module alone defines: one line registers it, and its jobs run, are cached and explained."""
+"""A job kind defined only in this module: one line registers it, and its jobs run, are cached and explained."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -72,7 +72,7 @@ def test_one_line_registers_a_kind_and_its_jobs_run(toys: Fleet) -> None:
     assert [row["score"] for row in toys.rows(job.id)] == [5.0, 10.0, 15.0]
 
 
-def test_its_answers_are_cached_and_explained_by_the_core(toys: Fleet) -> None:
+def test_answers_of_a_new_kind_are_cached_and_explained_by_the_core(toys: Fleet) -> None:
     hand = toys.hire("cpu")
     toys.finish(submit(toys, 1, 2, factor=5), hand)
     again = toys.job(submit(toys, 1, 2, factor=5))
@@ -93,6 +93,6 @@ def test_a_worker_without_its_resource_fails_its_items_with_the_resources_own_er
     assert "cpu.node1.0 holds no table." in toys.rows(job.id)[0]["error"]["message"]
 
 
-def test_without_that_line_the_kind_is_unknown(fleet: Fleet) -> None:
+def test_without_registration_the_kind_is_unknown(fleet: Fleet) -> None:
     with pytest.raises(UnknownKind, match="There is no job kind 'toy'"):
         submit(fleet, 1)

@@ -1,4 +1,4 @@
-"""A job whose API is let alone rests: it takes up no worker, and goes on when the API is back."""
+"""Pause of a stage while the circuit of its API is open: the job occupies no worker, and resumes afterwards."""
 
 import time
 from collections.abc import Iterator
@@ -58,16 +58,18 @@ def rests_until(fleet: Fleet, job: str) -> float:
     return float(fleet.core.state.hget(keys.job(job), "rests_until:judge") or 0)
 
 
-def test_a_job_rests_while_its_api_is_let_alone_and_goes_on_after(fleet: Fleet, apis: dict[str, ChatApi]) -> None:
+def test_a_job_pauses_while_the_circuit_of_its_api_is_open_and_resumes_after(
+    fleet: Fleet, apis: dict[str, ChatApi]
+) -> None:
     hand = fleet.hire("api")
     apis["main"].fault = lambda _: Fault(500)
     job = judge(hand, 300, "main")
     hand.work()
-    wait_until(lambda: (hand.work() or rests_until(fleet, job)) > 0, "the job rests")
+    wait_until(lambda: (hand.work() or rests_until(fleet, job)) > 0, "the job's judge stage pauses")
     hand.work()
     seen = len(apis["main"].seen)
     assert not fleet.core.state.smembers(keys.running("api")), "no worker waits for the API"
-    assert seen < 100, "most of it was never tried"
+    assert seen < 100, "most calls were never sent"
     quick = judge(hand, 5, "other")
     assert fleet.finish(quick, hand).ok == 5
     apis["main"].fault = lambda _: None
@@ -81,7 +83,9 @@ def test_a_job_rests_while_its_api_is_let_alone_and_goes_on_after(fleet: Fleet, 
     assert (fleet.job(job).ok, fleet.job(job).failed) == (300, 0)
 
 
-def test_a_dead_api_fails_the_job_in_its_words_before_the_deadline(fleet: Fleet, apis: dict[str, ChatApi]) -> None:
+def test_a_dead_api_fails_the_job_with_its_own_message_before_the_deadline(
+    fleet: Fleet, apis: dict[str, ChatApi]
+) -> None:
     hand = fleet.hire("api")
     apis["main"].fault = lambda _: Fault(500, {"error": {"message": "the cellar is flooded"}})
     started = time.time()
@@ -97,10 +101,10 @@ def test_a_dead_api_fails_the_job_in_its_words_before_the_deadline(fleet: Fleet,
     assert (ended.state, ended.reason) == ("failed", "too_many_failed")
     assert (ended.ended_at or 0) < started + 50
     failed = [row for row in fleet.rows(job) if row["error"] and "cellar" in row["error"]["message"]]
-    assert failed, "the reason is the API's own"
+    assert failed, "an item's error contains the API's own message"
 
 
-def test_a_rest_past_the_deadline_is_not_taken(fleet: Fleet) -> None:
+def test_a_pause_that_would_outlast_the_deadline_times_the_item_out(fleet: Fleet) -> None:
     hand = fleet.hire("api")
     spec = {"stages": [{"name": "run", "pool": "api"}]}
     job = fleet.submit({"x": 1}, spec=spec, deadline_s=60)

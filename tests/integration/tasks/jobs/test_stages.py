@@ -1,4 +1,4 @@
-"""Items that pass several stages, and groups that are finished whole."""
+"""Jobs of several stages: each item passes them in order, and a grouped stage runs complete groups only."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def test_items_pass_their_stages_each_in_its_pool(fleet: Fleet) -> None:
     assert {row["worker"] for row in fleet.rows(job)} == {"cpu.node1.0"}
 
 
-def test_a_group_is_finished_as_soon_as_it_is_complete(fleet: Fleet) -> None:
+def test_a_group_runs_as_soon_as_it_is_complete(fleet: Fleet) -> None:
     cpu, device = fleet.hire("cpu"), fleet.hire()
     spec = {
         "batch_items": 2,
@@ -48,7 +48,7 @@ def test_a_group_is_finished_as_soon_as_it_is_complete(fleet: Fleet) -> None:
     assert [row["parts"]["mean"] for row in fleet.rows(job)] == [0.5, 0.5]
 
 
-def test_a_failed_member_does_not_hold_its_group_up_nor_count_in_it(fleet: Fleet) -> None:
+def test_a_failed_member_neither_delays_its_group_nor_counts_in_it(fleet: Fleet) -> None:
     cpu, api = fleet.hire("cpu"), fleet.hire("api")
     job = fleet.submit(*[{"x": x, "group_id": "g", "fail": x == 1} for x in range(3)], spec=PIPELINE)
     for hand in (cpu, api, cpu):
@@ -60,7 +60,7 @@ def test_a_failed_member_does_not_hold_its_group_up_nor_count_in_it(fleet: Fleet
     assert (fleet.job(job).state, fleet.job(job).failed) == ("done", 1)
 
 
-def test_retry_computes_touched_groups_again(fleet: Fleet) -> None:
+def test_retry_computes_groups_with_retried_items_again(fleet: Fleet) -> None:
     cpu, api = fleet.hire("cpu"), fleet.hire("api")
     job = fleet.submit(
         {"x": 0, "group_id": "a", "fail": True}, {"x": 1, "group_id": "a"}, {"x": 2, "group_id": "b"}, spec=PIPELINE
@@ -73,7 +73,7 @@ def test_retry_computes_touched_groups_again(fleet: Fleet) -> None:
     assert (fleet.job(job).state, fleet.job(job).ok, fleet.job(job).failed) == ("done", 2, 1)
 
 
-def test_a_cached_result_goes_on_by_its_own_jobs_stages(fleet: Fleet) -> None:
+def test_a_cached_result_continues_with_the_stages_of_its_own_job(fleet: Fleet) -> None:
     hand, cpu = fleet.hire(), fleet.hire("cpu")
     two = CACHED | {"stages": [{"name": "run", "pool": "device"}, {"name": "post", "pool": "cpu"}]}
     for spec in (CACHED, two, CACHED, two):
@@ -82,7 +82,7 @@ def test_a_cached_result_goes_on_by_its_own_jobs_stages(fleet: Fleet) -> None:
         assert (fleet.job(job).state, fleet.job(job).ok) == ("done", 2)
 
 
-def test_groups_of_different_jobs_do_not_mix_and_large_ones_are_not_divided(fleet: Fleet) -> None:
+def test_groups_of_different_jobs_do_not_mix_and_large_groups_are_not_split(fleet: Fleet) -> None:
     cpu, api = fleet.hire("cpu"), fleet.hire("api")
     spec = PIPELINE | {"batch_items": 2}
     jobs = [fleet.submit(*[{"x": x + 10 * n, "group_id": "a"} for x in range(5)], spec=spec) for n in range(3)]

@@ -1,4 +1,4 @@
-"""Items that are run several times over: each trial by itself, one outcome of all."""
+"""Items with several trials: each trial runs and is cached separately, and the item gets a single outcome."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ TRIALS = {
 }
 
 
-def test_every_trial_is_run_and_a_client_reads_one_row_an_item(fleet: Fleet) -> None:
+def test_every_trial_is_run_and_a_client_reads_one_row_per_item(fleet: Fleet) -> None:
     device, cpu = fleet.hire(), fleet.hire("cpu")
     job = fleet.submit({"x": 1, "id": "a"}, {"x": 2, "id": "b", "group_id": "g"}, spec=TRIALS)
     assert fleet.job(job).total == 2
@@ -34,7 +34,7 @@ def test_trials_are_spread_over_all_devices(fleet: Fleet) -> None:
     assert fleet.job(job).ok == 0
 
 
-def test_a_trial_that_failed_does_not_spoil_its_item_and_one_without_any_has_failed(fleet: Fleet) -> None:
+def test_an_item_fails_only_if_every_trial_failed(fleet: Fleet) -> None:
     device, cpu = fleet.hire(), fleet.hire("cpu")
     job = fleet.submit(*[{"x": x} for x in range(20)], spec=TRIALS | {"failure_rate": 0.6})
     done = fleet.finish(job, device, cpu)
@@ -47,7 +47,7 @@ def test_a_trial_that_failed_does_not_spoil_its_item_and_one_without_any_has_fai
     assert done.reasons == {"simulated_failure": done.failed}
 
 
-def test_each_trial_is_cached_by_itself_so_that_more_of_them_run_only_the_rest(fleet: Fleet) -> None:
+def test_trials_are_cached_separately_so_that_additional_trials_run_alone(fleet: Fleet) -> None:
     device, cpu = fleet.hire(), fleet.hire("cpu")
     counts = []
     for trials in (1, 3, 3, 5):
@@ -66,7 +66,7 @@ def test_an_item_is_cached_when_all_its_trials_are(fleet: Fleet) -> None:
     assert fleet.core.explain(again, 0)["cached"]
 
 
-def test_a_killed_worker_costs_only_the_trials_it_had_begun(fleet: Fleet) -> None:
+def test_only_the_trials_that_a_killed_worker_had_begun_run_again(fleet: Fleet) -> None:
     device, cpu = fleet.hire(), fleet.hire("cpu")
     job = fleet.submit({"x": 1}, spec=TRIALS | {"batch_items": 1, "cacheable": True})
     (chunk, *_) = device.take()
@@ -78,7 +78,7 @@ def test_a_killed_worker_costs_only_the_trials_it_had_begun(fleet: Fleet) -> Non
     assert fleet.computed() == ["1"] * 3
 
 
-def test_retry_runs_an_item_with_all_its_trials_again(fleet: Fleet) -> None:
+def test_retry_runs_an_item_with_every_trial_again(fleet: Fleet) -> None:
     device, cpu = fleet.hire(), fleet.hire("cpu")
     job = fleet.submit({"x": 1, "fail": True}, {"x": 2}, spec=TRIALS)
     fleet.finish(job, device, cpu)
@@ -87,7 +87,7 @@ def test_retry_runs_an_item_with_all_its_trials_again(fleet: Fleet) -> None:
     assert (done.ok, done.failed) == (1, 1)
 
 
-def test_a_job_that_is_cancelled_has_a_row_for_every_item(fleet: Fleet) -> None:
+def test_a_cancelled_job_has_a_row_for_every_item(fleet: Fleet) -> None:
     job = fleet.submit({"x": 1}, {"x": 2}, spec=TRIALS)
     fleet.core.cancel(job)
     assert [(row["index"], row["status"]) for row in fleet.rows(job)] == [(0, "cancelled"), (1, "cancelled")]

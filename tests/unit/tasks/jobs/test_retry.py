@@ -1,4 +1,4 @@
-"""The decision whether a failed item is tried again."""
+"""The decision whether and when a failed item is retried."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def test_a_good_result_and_a_permanent_failure_are_not_retried(error: ItemError 
     assert retry_of(error, 1) is None
 
 
-def test_a_failure_that_may_pass_is_retried_with_pauses_that_double() -> None:
+def test_a_transient_failure_is_retried_with_exponential_backoff() -> None:
     assert [retry_of(PASSING, attempt) for attempt in range(1, MOST_ATTEMPTS + 1)] == [
         Retry(FIRST_RETRY_S),
         Retry(2 * FIRST_RETRY_S),
@@ -23,6 +23,6 @@ def test_a_failure_that_may_pass_is_retried_with_pauses_that_double() -> None:
     ]
 
 
-def test_an_open_circuit_pauses_the_whole_stage_as_long_as_it_says() -> None:
+def test_an_open_circuit_pauses_the_whole_stage_until_its_next_probe() -> None:
     assert retry_of(RESTING, MOST_RESTS - 1) == Retry(30.0, rests=True)
     assert retry_of(RESTING, MOST_RESTS) is None

@@ -1,10 +1,10 @@
--- Chunks: how they leave their queue and their worker.
+-- Chunks: removal from their queue and from their worker, and release of their in-flight slots.
 -- @include jobs
 -- @include pending
 local chunks = {}
 
--- Take a chunk off its queue. Estimates are floats, so the load of an empty queue is set to nothing, which drops
--- rounding errors.
+-- Remove a chunk from its queue. Estimates are floats, so the load of an empty queue is deleted, which drops rounding
+-- errors.
 function chunks.leave_queue(chunk_id, queue, priority, seconds)
   redis.call('ZREM', keys.dispatched(queue), chunk_id)
   redis.call('SREM', keys.running(queue), chunk_id)
@@ -23,7 +23,7 @@ function chunks.release_slots(chunk_id, job_id, stage, number)
   pending.make_ready_if_any(job_id, stage)
 end
 
--- Delete a chunk, with its place in the queue and its holder's records. Its items and claims are left to the caller.
+-- Delete a chunk, its entry in the queue and the records of its holder. The caller handles its items and claims.
 function chunks.drop(chunk_id)
   local info = redis.call('HMGET', keys.chunk(chunk_id),
     'job_id', 'queue', 'incarnation', 'seconds', 'priority', 'stage', 'out')

@@ -1,4 +1,5 @@
--- Claims: which chunk computes a request now. An item of another chunk that needs the same request waits for the claim.
+-- Claims: locks on requests, so that only one chunk computes a request at a time. An item of another chunk that needs
+-- the same request waits until the claim is released.
 -- @include pending
 local claims = {}
 

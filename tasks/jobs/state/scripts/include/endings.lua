@@ -1,4 +1,4 @@
--- The end of a job: when it has come, and the records that it leaves.
+-- End of a job: decides whether a job has ended, and writes its final state, counters and events.
 -- @include chunks
 -- @include clock
 -- @include events
@@ -7,7 +7,7 @@
 -- @include totals
 local endings = {}
 
--- Count the end of a job for metrics: after so many seconds, with so many rows that have no outcome.
+-- Count the end of a job for metrics: its duration in seconds, and `unfinished`, its number of rows without an outcome.
 local function count_end(job_id, state, unfinished, seconds)
   local kind, bound = jobs.facts(job_id).kind, constants.UNBOUNDED
   for _, each in ipairs(constants.JOB_BUCKETS) do
@@ -22,8 +22,8 @@ local function count_end(job_id, state, unfinished, seconds)
   totals.count(math.floor(seconds * 1000000), 'job_s|' .. kind .. '|sum')
 end
 
--- End a job in this state. Pending items and dispatched chunks are dropped; chunks that run go on until their worker
--- asks whether the job is over.
+-- End a job in this state. Pending items and dispatched chunks are dropped; running chunks continue until their worker
+-- checks whether the job has ended.
 function endings.end_job(job_id, state, reason)
   local at = clock.now()
   local info = redis.call('HMGET', keys.job(job_id), 'ok', 'failed', 'total', 'keep_s', 'created_at')
@@ -45,7 +45,7 @@ function endings.end_job(job_id, state, reason)
     total = jobs.items_of(job_id, total), seconds = seconds, reason = reason})
 end
 
--- Check, after the counters changed, whether the job is over or too many of its items failed; else publish the
+-- Check, after the counters changed, whether the job is complete or too many of its items failed; else publish the
 -- progress. Returns the job's state.
 function endings.check(job_id)
   local info = redis.call('HMGET', keys.job(job_id),

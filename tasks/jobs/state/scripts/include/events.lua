@@ -2,7 +2,8 @@
 -- @include jobs
 local events = {}
 
--- Append an event to the job's stream, which keeps the last EVENTS_KEPT. `fields` is a flat list of names and values.
+-- Append an event to the job's stream, which keeps the last EVENTS_KEPT events. `fields` is a flat list of names and
+-- values.
 function events.publish(job_id, event, fields)
   redis.call('XADD', keys.job_events(job_id), 'MAXLEN', '~', constants.EVENTS_KEPT, '*', 'event', event,
     unpack(fields or {}))

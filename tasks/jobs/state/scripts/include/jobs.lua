@@ -1,4 +1,4 @@
--- Jobs: their states, and the fields that never change or that one script alone changes.
+-- Jobs: their states, and the fields that are immutable or changed by a single script.
 local jobs, known = {}, {}
 
 -- Return the fields of a layout, see tasks/jobs/state/layout.py. The default layout is ''.
@@ -23,7 +23,7 @@ function jobs.facts(job_id)
   return facts
 end
 
--- Return the number of items that have so many rows: where an item is run several times, each trial is a row.
+-- Convert a number of rows to a number of items: if an item is run several times, each trial is a row.
 function jobs.items_of(job_id, rows) return math.floor(tonumber(rows) / jobs.facts(job_id).trials) end
 
 -- Return the part of a stored job that an item belongs to. Other jobs have part 0 only.
@@ -38,7 +38,8 @@ function jobs.part_size(job_id, part)
   return math.min(facts.part_items, facts.total - part * facts.part_items)
 end
 
--- Return how the items are stored: `folder`, `trials`, `prompts`, each absent where it does not apply.
+-- Return the layout that describes how the items are stored: `folder`, `trials`, `prompts`, each absent where it does
+-- not apply.
 function jobs.layout(job_id) return parse_layout(redis.call('HGET', keys.job(job_id), 'layout')) end
 
 -- Return the stages of a job in order, each with `name`, `pool` and `grouped`.

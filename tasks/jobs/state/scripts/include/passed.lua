@@ -1,5 +1,5 @@
--- Bitmaps of results: one bit per item and stage, set once the item's result of the stage is counted. They are kept in
--- pages, so that a job that grows without end can delete its oldest pages.
+-- Bitmaps of counted results: a bit per item and stage, set once the item's result of the stage is counted. They are
+-- kept in pages, so that a job that grows without end can delete its oldest pages.
 local passed = {}
 
 local function key_of(job_id, stage, index)

@@ -1,11 +1,11 @@
--- Pending items: those that wait for a chunk of a stage, and the sorted sets of jobs that have pending items.
+-- Pending items: lists of the items that wait for a chunk of a stage, and sorted sets of the jobs with pending items.
 -- @include clock
 -- @include jobs
 -- @include ranges
 local pending = {}
 
--- Put the job where `fill` looks for work of this stage, unless it is paused or the stage rests. A job that was not
--- there starts level with the least served one.
+-- Add the job to the sorted set in which `fill` looks for work of this stage, unless the job is paused or the stage is
+-- suspended. A job that was not in the set starts level with the least served job.
 function pending.make_ready(job_id, stage)
   local info = redis.call('HMGET', keys.job(job_id), 'pool:' .. stage, 'priority', 'used:' .. stage, 'paused',
     'rests_until:' .. stage)
@@ -16,7 +16,7 @@ function pending.make_ready(job_id, stage)
   redis.call('ZADD', ready, math.max(tonumber(info[3] or 0), tonumber(least[2] or 0)), member)
 end
 
--- Take the job from where `fill` looks for work of this stage.
+-- Remove the job from the sorted set in which `fill` looks for work of this stage.
 function pending.make_unready(job_id, stage)
   local info = redis.call('HMGET', keys.job(job_id), 'pool:' .. stage, 'priority')
   redis.call('ZREM', keys.ready(info[1], info[2]), job_id .. '|' .. stage)
@@ -27,22 +27,22 @@ function pending.make_ready_if_any(job_id, stage)
   if redis.call('EXISTS', keys.job_pending(job_id, stage)) == 1 then pending.make_ready(job_id, stage) end
 end
 
--- Let the stage rest until a time: the service that it needs is away, so chunks of it would only occupy workers.
+-- Suspend the stage until `due`: the service that it needs is unavailable, so its chunks would only occupy workers.
 function pending.rest(job_id, stage, due)
   redis.call('HSET', keys.job(job_id), 'rests_until:' .. stage, clock.stamp(due))
   redis.call('ZADD', keys.parked(), clock.stamp(due), job_id .. '|' .. stage .. '|' .. constants.RESTED)
   pending.make_unready(job_id, stage)
 end
 
--- Count items of a stored job that left the pending list of its first stage and are not in its files yet: they take
--- memory.
+-- Count in-flight items of a stored job: they left the pending list of its first stage and are not in its files yet, so
+-- they take memory in Redis.
 function pending.count_inflight(job_id, stage, number)
   local facts = jobs.facts(job_id)
   if facts.part_items > 0 and facts.first == stage then redis.call('HINCRBY', keys.job(job_id), 'inflight', number) end
 end
 
--- Add an entry to the pending list of a stage; at the front when its items have waited before. Does nothing for an
--- empty entry, and for a job that is not runnable.
+-- Add an entry to the pending list of a stage; at the front when its items have waited before. An empty entry, and an
+-- entry of a job that is not runnable, are ignored.
 function pending.push(job_id, stage, entry, at_front)
   local number = ranges.count(entry)
   if number == 0 or not jobs.is_runnable(jobs.state(job_id)) then return end
@@ -52,8 +52,8 @@ function pending.push(job_id, stage, entry, at_front)
   pending.make_ready(job_id, stage)
 end
 
--- Make an item pending again that was parked or waited for a claim. An item that a retry sent back to its first stage
--- meanwhile has no input for a later stage, and is left out.
+-- Make an item pending again that was parked or waited for a claim. An item that a retry of the job sent back to its
+-- first stage meanwhile has no input for a later stage, and is ignored.
 function pending.resume(job_id, stage, index)
   local first = redis.call('HGET', keys.job(job_id), 'first')
   if not first then return end

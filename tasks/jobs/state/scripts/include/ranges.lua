@@ -1,9 +1,9 @@
 -- Sets of items, written as ranges of their indices: "0-4,7".
 --
--- An entry of a pending list is a set with one of these prefixes, or none:
+-- An entry of a pending list is a set with an optional prefix:
 --   "0-4,7"   items that may be divided among chunks
---   "=0-4,7"  items that must be in one chunk: a whole group
---   "!0-4,7"  items that must be in one chunk and run with nothing else: one of them may have killed its worker
+--   "=0-4,7"  items that must be in the same chunk: a whole group
+--   "!0-4,7"  items that must be in the same chunk and run with no other item: one of them may have killed its worker
 local ranges = {}
 
 -- Return an iterator over the ranges of a set: first index, last index.

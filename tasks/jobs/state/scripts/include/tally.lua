@@ -1,5 +1,5 @@
--- Tally: results of one stage of a job, counted once each. The counters are written when all results are in the tally,
--- so that a commit writes only one bit per item.
+-- Tally: accumulates results of one stage of a job, and counts each result at most once. The counters are written in
+-- one batch after the last result was added, so that a commit writes only one bit per item.
 -- @include commands
 -- @include endings
 -- @include groups
@@ -17,7 +17,7 @@ function tally.open(job_id, stage)
     final = {}, reasons = {}, grouped = {}, onward = {}}
 end
 
--- Send an item on to its next stage: at once, or with its group when all of the group have come so far.
+-- Pass an item to its next stage: at once, or with its group, when every item of the group has reached that stage.
 local function send_on(results, index, stage, outcome)
   local job_id = results.job_id
   table.insert(results.carry, index)
@@ -64,8 +64,8 @@ function tally.add(results, index, status, error_type, cached, next_stage, outco
   return true
 end
 
--- Count rows in a hash, and for metrics the items that they complete: an item counts with its last row, in whichever
--- commit that is.
+-- Count rows in a hash, and for metrics the items that they complete: an item counts with the commit that has its last
+-- row.
 local function count_rows(job_id, key, field, rows, name)
   if rows == 0 then return end
   local counted = redis.call('HINCRBY', key, field, rows)
@@ -88,8 +88,8 @@ local function trim(job_id)
   redis.call('HSET', keys.job(job_id), 'trimmed', facts.trimmed)
 end
 
--- Write the tally. `attachments` are those of its items, see commit.lua. Returns the job's state, which may be its
--- last.
+-- Write the tally. `attachments` belong to its items, see commit.lua. Returns the job's state, which may be its final
+-- state.
 function tally.close(results, attachments)
   local job_id = results.job_id
   local facts = jobs.facts(job_id)
