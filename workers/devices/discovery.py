@@ -82,10 +82,10 @@ def _nvidia_smi(environment: Mapping[str, str]) -> tuple[str, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, subprocess.TimeoutExpired) as error:
-        log.warning("nvidia-smi does not answer, so its GPUs are not used: %s", error)
+        log.warning("nvidia-smi does not answer; its GPUs are not used: %s", error)
         return ()
     if run.returncode != 0:
-        log.warning("nvidia-smi fails (exit code %d), so its GPUs are not used: %s", run.returncode, run.stderr.strip())
+        log.warning("nvidia-smi fails (exit code %d); its GPUs are not used: %s", run.returncode, run.stderr.strip())
         return ()
     return tuple(line.strip() for line in run.stdout.splitlines() if line.strip().isdigit())
 

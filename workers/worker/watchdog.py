@@ -36,7 +36,7 @@ SLOW_S = 1.0
 FORGIVE_S = 5.0
 #: Maximum seconds that an idle worker may leave a chunk untaken, although the chunk is announced every second; and
 #: maximum seconds that a child may have the message of a chunk without taking a chunk.
-DEAF_S, STUCK_S = 10.0, 60.0
+UNTAKEN_S, STUCK_S = 10.0, 60.0
 
 
 class Watchdog:
@@ -81,7 +81,7 @@ class Watchdog:
                     self._check_children()
                     if look % EVERY == 0:
                         self._recovery.tick()
-                        self._end_if_deaf()
+                        self._restart_if_stalled()
                 said = ""
                 if time.monotonic() - started > SLOW_S:  # Redis was slow: the children are not to blame
                     self._forgiving_until = time.monotonic() + FORGIVE_S
@@ -109,7 +109,7 @@ class Watchdog:
                 with suppress(ProcessLookupError):  # it ended just now
                     os.kill(int(pid), signal.SIGKILL)
 
-    def _end_if_deaf(self) -> None:
+    def _restart_if_stalled(self) -> None:
         """Restart an idle worker that takes no chunk. A waiting chunk is announced again every second. A worker that
         receives no message has lost its consumer, which may happen to Celery when Redis restarts and which Celery does
         not notice; or its child has the message and hangs."""
@@ -127,7 +127,7 @@ class Watchdog:
         if has_message and waited_s > STUCK_S:
             log.error("a child got the message of a chunk %.0f s ago and took no chunk: this worker restarts", waited_s)
             self._restart("")
-        elif not has_message and waited_s > DEAF_S and self._recovery.has_messages(self._queue):
+        elif not has_message and waited_s > UNTAKEN_S and self._recovery.has_messages(self._queue):
             log.error("no message arrives although chunks wait on %s: this worker restarts", self._queue)
             self._restart("")
 

@@ -26,11 +26,11 @@ def look(fleet: Fleet, hand: Hand) -> Look:
         watch = Watchdog(
             fleet.recovery, fleet.core.ledger, fleet.settings.redis_url, hand.worker, lambda: reserved, anew.append
         )
-        watch._end_if_deaf()
+        watch._restart_if_stalled()
         assert not anew, "it was given no time"
         *waiting, since = watch._waiting
         watch._waiting = (*waiting, since - 3600)  # type: ignore[assignment]  # a tuple of three
-        watch._end_if_deaf()
+        watch._restart_if_stalled()
         return anew
 
     return twice

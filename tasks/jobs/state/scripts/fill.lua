@@ -10,8 +10,9 @@
 --   6   queue whose waiting chunks are counted in the reply, or ''
 --   7.. four values per queue: queue, its consumers, models loaded by its worker (separated by commas), pools that it
 --       serves (separated by commas)
--- Returns: the number of chunks that wait on the queue of ARGV[6]; then queue, chunk id, job id and priority of each message to publish. If several
--- chunks wait on a queue already, their messages are enough: a worker that ends a chunk takes the next chunk.
+-- Returns: the number of chunks that wait on the queue of ARGV[6]; then queue, chunk id, job id and priority of each
+-- message to publish. If several chunks wait on a queue already, their messages are enough: a worker that ends a chunk
+-- takes the next chunk.
 -- Invariants:
 --   * A chunk is in the ledger before its message exists.
 --   * An item is in one chunk or in one pending entry, never in both.

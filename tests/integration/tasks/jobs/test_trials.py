@@ -94,7 +94,7 @@ def test_a_cancelled_job_has_a_row_for_every_item(fleet: Fleet) -> None:
 
 
 def test_more_runs_than_a_small_job_has_are_refused(fleet: Fleet) -> None:
-    with pytest.raises(InvalidRequest, match="send several jobs"):
+    with pytest.raises(InvalidRequest, match="split the items into several jobs"):
         fleet.submit(*[{"x": x} for x in range(11)], spec=TRIALS | {"trials": 1000})
     with pytest.raises(InvalidRequest, match="must be grouped"):
         fleet.submit({"x": 1}, spec={"trials": 2})
