@@ -157,8 +157,8 @@ class Likelihood:
 OnGenerated = Callable[[int, Generated | AssayError], None]
 """Receives each answer as soon as it is complete, with the index of its request."""
 MoreRequests = Callable[[int], Sequence[GenerateRequest]]
-"""Returns at most the given number of further requests. Called at every step, with 0 while no row may join. Their indices
-continue after the last index."""
+"""Returns at most the given number of further requests, whose indices continue after the last index. Called at every
+step, with 0 while no row may join."""
 
 
 Interrupt = Literal["continue", "restart", "finish"]

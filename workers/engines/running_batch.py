@@ -68,8 +68,8 @@ class RunningBatch:
         is_cancelled: Callable[[], bool],
         renewal: Renewal | None = None,
     ) -> None:
-        """Run until every row is settled: the given rows, and the rows that `feed(room)` returns meanwhile. It is called
-        at every step, with 0 while there is no room."""
+        """Run until every row is settled: the given rows, and the rows that `feed(room)` returns meanwhile. It is
+        called at every step, with 0 while there is no room."""
         self._wait(rows)
         try:
             while True:

@@ -1,4 +1,4 @@
-"""Part mover: runs the chunks of the hidden last stage of stored jobs, which move outcomes from Redis to the storage."""
+"""Part mover: runs the chunks of the hidden last stage of stored jobs, which move outcomes from Redis to storage."""
 
 from collections.abc import Sequence
 from functools import partial

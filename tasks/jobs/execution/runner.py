@@ -93,8 +93,8 @@ class Runner:
         return retry_redis(take)
 
     def _run_safely(self, chunks: list[Chunk]) -> set[str]:
-        """Run chunks; an unexpected exception fails their items. Otherwise a live worker would keep the lease of a chunk
-        that it does not run any more. Returns the pools that may get new work from it."""
+        """Run chunks; an unexpected exception fails their items. Otherwise a live worker would keep the lease of a
+        chunk that it does not run any more. Returns the pools that may get new work from it."""
         moves_parts = chunks[0].stage == PARTS
         try:
             with job_context({chunk.job_id for chunk in chunks}):
