@@ -18,7 +18,7 @@ from tasks.jobs.state.outcome_store import OutcomeStore
 from tasks.jobs.state.payloads import Payloads
 from tasks.jobs.state.storage import Storage
 from tasks.kinds import KINDS
-from tasks.registry import Registry
+from tasks.worker_registry import Registry
 
 
 def create_core(

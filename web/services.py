@@ -17,8 +17,8 @@ from tasks.jobs.queries.queue_depth import QueueDepthReader
 from tasks.jobs.queries.running_chunks import RunningChunks
 from tasks.jobs.submission.backlog import Backlog
 from tasks.providers.profile_status import ProfileStatuses
-from tasks.registry import Registry
 from tasks.rollouts.rollouts import Rollouts
+from tasks.worker_registry import Registry
 from web.http.auth.tokens import Tokens
 from web.http.long_requests import LongRequests
 from web.http.quotas import Quotas

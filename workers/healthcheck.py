@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from config.settings import Settings, SettingsError, load_settings
 from tasks.connections import connect, translate_redis_errors
 from tasks.errors import AssayError
-from tasks.registry import Registry
+from tasks.worker_registry import Registry
 from workers.launch import LAUNCHED
 from workers.policies.servers.health import listen
 

@@ -35,8 +35,8 @@ from tasks.composition import create_core
 from tasks.connections import connect, wait_for_redis
 from tasks.errors import Permanent, WorkerNameTaken
 from tasks.jobs.core import JobCore
-from tasks.registry import Registry, Worker
 from tasks.tracing import create_tracer
+from tasks.worker_registry import Registry, Worker
 from workers.processes.signal_event import SignalEvent
 from workers.processes.supervisor import EXIT_CHILD_DIED, EXIT_MISCONFIGURED, EXIT_NAME_TAKEN
 from workers.worker.consumer import Consumer

@@ -17,9 +17,9 @@ from tasks.jobs.core import JobCore
 from tasks.jobs.dispatch.dispatcher import with_policy_servers
 from tasks.jobs.model import Job, JobRequest
 from tasks.measurement.timed_job import MeasurementFailed, TimedJob, run_timed
-from tasks.registry import Worker
 from tasks.rollouts.model import RolloutSpec
 from tasks.rollouts.rollouts import Rollouts
+from tasks.worker_registry import Worker
 
 #: Deadline of a job of a case, in seconds.
 JOB_DEADLINE_S = 1200.0

@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from config import keys
 from tasks.jobs.core import JobCore
-from tasks.registry import Worker
+from tasks.worker_registry import Worker
 
 log = logging.getLogger(__name__)
 

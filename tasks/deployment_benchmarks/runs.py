@@ -28,7 +28,7 @@ from tasks.jobs.model import JobRequest
 from tasks.jobs.queries.listing import JobListing
 from tasks.jobs.states import ACTIVE
 from tasks.measurement.machine import gpus_of
-from tasks.registry import Worker
+from tasks.worker_registry import Worker
 
 log = logging.getLogger(__name__)
 

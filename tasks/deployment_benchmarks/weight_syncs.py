@@ -2,7 +2,7 @@
 
 from tasks.measurement.timed_job import MeasurementFailed
 from tasks.rollouts.rollouts import Rollouts
-from tasks.rollouts.versions import SyncStatus
+from tasks.rollouts.weight_versions import SyncStatus
 
 
 class WeightSyncs:

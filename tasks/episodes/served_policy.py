@@ -4,7 +4,7 @@ import threading
 import time
 
 from tasks.episodes.policy_servers import common_policy
-from tasks.registry import Registry
+from tasks.worker_registry import Registry
 
 #: Seconds for which an answer is cached.
 FRESH_S = 1.0

@@ -11,10 +11,10 @@ from opentelemetry.trace import NoOpTracer, Tracer
 from config.settings import Settings
 from tasks.app import AssayCelery
 from tasks.errors import Conflict, UnknownJob
+from tasks.jobs.core_parts import CoreParts
 from tasks.jobs.dispatch.recovery import Recovery
 from tasks.jobs.execution.runner import Runner
 from tasks.jobs.model import Job
-from tasks.jobs.parts import CoreParts
 from tasks.jobs.queries.cache_explanation import CacheExplainer
 from tasks.jobs.queries.results import Results
 from tasks.jobs.state.ledger import Reopened, compress
@@ -22,8 +22,8 @@ from tasks.jobs.state.outcome import is_ok
 from tasks.jobs.state.storage import file_path
 from tasks.jobs.states import RETRIABLE, RUNNABLE
 from tasks.jobs.submission.submitter import Submitter
-from tasks.registry import Worker
 from tasks.runtime import Runtime
+from tasks.worker_registry import Worker
 
 #: Number of items reopened by one call of the script.
 PAGE = 200

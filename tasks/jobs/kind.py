@@ -17,7 +17,7 @@ from config.profiles import Profiles
 from config.settings import Settings
 from tasks.errors import UnknownKind
 from tasks.jobs.stage import Stage
-from tasks.registry import Registry
+from tasks.worker_registry import Registry
 
 T = TypeVar("T")
 SpecT = TypeVar("SpecT", bound=BaseModel)

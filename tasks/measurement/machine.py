@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from tasks.registry import Worker
+from tasks.worker_registry import Worker
 
 _ROOT = Path(__file__).parent.parent.parent
 _VERSIONS = ("celery", "redis", "flask", "torch", "transformers")

@@ -9,7 +9,7 @@ from redis import Redis
 
 from config import keys
 from config.profiles import Profile, Profiles, limits_of
-from tasks.providers.circuit_breaker import as_circuit
+from tasks.providers.circuit_status import as_circuit
 from tasks.providers.limiter_format import HOLDER_S
 from tasks.providers.usage import as_usage, today
 

@@ -13,7 +13,7 @@ from tasks.inference.model import InferenceSpec
 from tasks.jobs.model import Bundle, ItemError, Result
 from tasks.jobs.stage import Work
 from tasks.rollouts.model import RolloutItem
-from tasks.rollouts.versions import number_of
+from tasks.rollouts.weight_versions import number_of
 from tasks.scoring.model import ScoreItem, ScoreSpec
 
 Group = Mapping[str, Any]

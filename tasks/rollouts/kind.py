@@ -17,7 +17,7 @@ from tasks.jobs.kind import Installation, Kind
 from tasks.jobs.stage import Stage
 from tasks.rollouts.model import RolloutItem, RolloutSpec
 from tasks.rollouts.stages import GenerateStage, Pipeline, SimulatedRewardStage, for_groups
-from tasks.rollouts.versions import Versions
+from tasks.rollouts.weight_versions import Versions
 from tasks.scoring.kind import Score
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.rollouts.versions import SyncStatus
+from tasks.rollouts.weight_versions import SyncStatus
 
 Figures = dict[str, float]
 

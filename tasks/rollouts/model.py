@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictInt, StrictS
 
 from tasks.inference.model import InferenceItem, InferenceSpec, Sampling
 from tasks.rollouts.simulation import Simulation
-from tasks.rollouts.versions import SyncConfig
+from tasks.rollouts.weight_versions import SyncConfig
 from tasks.scoring.messages import Chat
 from tasks.scoring.model import Answer, ScoreSpec
 

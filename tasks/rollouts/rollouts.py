@@ -21,7 +21,7 @@ from tasks.rollouts.metrics import Counts, Figures, batch_figures, statistics
 from tasks.rollouts.model import RolloutSpec
 from tasks.rollouts.sample_queue import SCRIPTS, Batch, SampleQueue, Wish
 from tasks.rollouts.task import send_word
-from tasks.rollouts.versions import SyncStatus, Versions
+from tasks.rollouts.weight_versions import SyncStatus, Versions
 
 #: Number of outcomes of prompts that are kept; the samples themselves are in the queue.
 KEPT_ITEMS = 1000

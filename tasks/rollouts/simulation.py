@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tasks.jobs.execution.retry_redis import retry_redis
 from tasks.jobs.model import Result
 from tasks.jobs.stage import Context, Feed, Work
-from tasks.rollouts.versions import Version, Versions
+from tasks.rollouts.weight_versions import Version, Versions
 
 #: Seconds between two checks for a new version and for cancellation.
 LOOK_S = 0.01

@@ -19,8 +19,8 @@ from tasks.providers.call import Ask
 from tasks.rollouts import groups, simulation
 from tasks.rollouts.groups import Group
 from tasks.rollouts.model import RolloutItem, RolloutSpec
-from tasks.rollouts.versions import Versions
-from tasks.rollouts.weight_sync import WeightFollower
+from tasks.rollouts.weight_follower import WeightFollower
+from tasks.rollouts.weight_versions import Versions
 from tasks.scoring.model import ScoreItem
 from tasks.scoring.reward import finish_groups
 from tasks.scoring.stages import REWARD

@@ -5,8 +5,8 @@ from celery import shared_task
 from tasks.app import AssayCelery, AssayTask
 from tasks.errors import AssayError, BrokerUnavailable
 from tasks.inference.engine import ENGINE
-from tasks.rollouts.versions import Versions
-from tasks.rollouts.weight_sync import WeightFollower, log
+from tasks.rollouts.weight_follower import WeightFollower, log
+from tasks.rollouts.weight_versions import Versions
 
 TASK = "assay.follow"
 

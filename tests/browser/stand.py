@@ -11,7 +11,7 @@ import psutil
 
 from config.settings import Settings
 from tasks.connections import connect
-from tasks.registry import Registry
+from tasks.worker_registry import Registry
 from tests.support.ports import free_port
 from tests.support.programs import PATIENCE_S, Program, Programs, wait_until
 from tests.support.redis_server import RedisServer

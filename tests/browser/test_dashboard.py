@@ -16,7 +16,7 @@ from tasks.deployment_benchmarks.figure_history import FigureHistory, FigureOfRu
 from tasks.deployment_benchmarks.run_history import Run, RunHistory
 from tasks.measurement.noise import band, has_regressed
 from tasks.measurement.spread import Spread
-from tasks.registry import Gpu, Registry, Worker
+from tasks.worker_registry import Gpu, Registry, Worker
 from tests.browser.stand import Stand
 from tests.support.ports import free_port
 from tests.support.programs import PATIENCE_S

@@ -9,7 +9,7 @@ from redis import Redis
 from config.settings import Settings
 from tasks.app import create_celery
 from tasks.probe import ask
-from tasks.registry import Registry
+from tasks.worker_registry import Registry
 from tests.support.programs import PATIENCE_S, Program, wait_until
 from workers.devices.discovery import discover_gpus
 

@@ -15,7 +15,7 @@ from redis import Redis
 from config.settings import Settings
 from tasks.app import AssayCelery, create_celery
 from tasks.probe import ask
-from tasks.registry import Registry, Worker
+from tasks.worker_registry import Registry, Worker
 from tests.support import fake_nvidia_smi, fake_pynvml
 from tests.support.ports import free_port
 from tests.support.programs import PATIENCE_S, Program, is_alive, wait_until

@@ -8,7 +8,7 @@ import sys
 
 from config.profiles import Profile, Profiles
 from tasks.providers.call import ApiCall
-from workers.providers.calls import ApiCalls
+from workers.providers.api_calls import ApiCalls
 
 
 async def main(redis_url: str, profile: Profile, calls: int) -> int:

@@ -22,8 +22,8 @@ from tasks.jobs.kind import KindFactory
 from tasks.jobs.model import Job, JobRequest
 from tasks.jobs.state.ledger import Chunk
 from tasks.kinds import KINDS
-from tasks.registry import Worker
 from tasks.tracing import create_tracer
+from tasks.worker_registry import Worker
 from tests.support.programs import PATIENCE_S, wait_until
 from workers.worker.runtime import ProcessRuntime
 

@@ -22,7 +22,7 @@ from tasks.measurement.machine import Machine, describe, gpus_of
 from tasks.measurement.noise import band, has_regressed
 from tasks.measurement.percentiles import percentiles
 from tasks.measurement.spread import Spread, format_number, spread_of
-from tasks.registry import Gpu, Worker
+from tasks.worker_registry import Gpu, Worker
 
 CAPABILITIES = Capabilities(slots=4, policy_servers=2, models=("smollm2",), profiles=("development",))
 WORKER = Worker("gpu.a.0", "device", "a", "box", 1, "x", "y", queues=("gpu.a.0",))

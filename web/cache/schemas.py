@@ -1,4 +1,4 @@
-"""StrictModel models of `/v1/cache`."""
+"""Request and response models of `/v1/cache`."""
 
 from pydantic import Field, JsonValue
 

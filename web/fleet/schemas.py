@@ -1,4 +1,4 @@
-"""StrictModel models of `/v1/workers`, `/v1/devices` and `/v1/queues`."""
+"""Request and response models of `/v1/workers`, `/v1/devices` and `/v1/queues`."""
 
 from typing import Any, Literal
 

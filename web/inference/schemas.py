@@ -1,4 +1,4 @@
-"""StrictModel models of `/v1/jobs/{id}/output` and `/v1/jobs/{id}/statistics`."""
+"""Request and response models of `/v1/jobs/{id}/output` and `/v1/jobs/{id}/statistics`."""
 
 from pydantic import Field
 

@@ -1,4 +1,4 @@
-"""StrictModel models of `/v1/jobs`: jobs, results, items, summaries, and the queries that read them."""
+"""Request and response models of `/v1/jobs`: jobs, results, items, summaries, and the queries that read them."""
 
 from typing import Annotated, Literal
 

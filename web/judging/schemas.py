@@ -1,4 +1,4 @@
-"""StrictModel models of `/v1/jobs/{id}/calibration`."""
+"""Request and response models of `/v1/jobs/{id}/calibration`."""
 
 from pydantic import Field
 

@@ -5,7 +5,7 @@ from typing import get_args
 
 from config.pools import POOLS, WORKER_POOLS
 from tasks.providers.profile_status import ProfileStatuses
-from tasks.registry import Registry, State
+from tasks.worker_registry import Registry, State
 from web.metrics.collector import Scrape
 
 MB = 1 << 20

@@ -9,7 +9,7 @@ from tasks.connections import connect_for_checks
 from tasks.deployment_benchmarks.figure_history import FigureHistory
 from tasks.deployment_benchmarks.run_history import RunHistory
 from tasks.providers.profile_status import ProfileStatuses
-from tasks.registry import Registry
+from tasks.worker_registry import Registry
 from web.http.openapi.describe import described
 from web.metrics import system
 from web.metrics.collector import Collector, exposition

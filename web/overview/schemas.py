@@ -1,4 +1,4 @@
-"""StrictModel models of `/v1/overview`."""
+"""Request and response models of `/v1/overview`."""
 
 from typing import Any
 

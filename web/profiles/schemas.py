@@ -1,4 +1,4 @@
-"""StrictModel models of `/v1/profiles`."""
+"""Request and response models of `/v1/profiles`."""
 
 from typing import Literal
 

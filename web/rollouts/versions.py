@@ -5,7 +5,7 @@ import hashlib
 from flask import Blueprint, Response, request
 
 from tasks.errors import Conflict, InvalidRequest
-from tasks.rollouts.versions import SyncStatus
+from tasks.rollouts.weight_versions import SyncStatus
 from web.http.allowed_urls import AllowedUrls
 from web.http.bodies import Body
 from web.http.json_bodies import JSON, read_json

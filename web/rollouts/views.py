@@ -10,7 +10,7 @@ from tasks.errors import Conflict, InvalidLine, UnknownJob
 from tasks.jobs.model import Job
 from tasks.jobs.submission.upload import as_lines
 from tasks.rollouts.rollouts import Held
-from tasks.rollouts.versions import SyncStatus
+from tasks.rollouts.weight_versions import SyncStatus
 from web.http import multipart
 from web.http.bodies import Body
 from web.http.http_error import too_large

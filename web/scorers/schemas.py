@@ -1,4 +1,4 @@
-"""StrictModel models of `/v1/scorers`."""
+"""Request and response models of `/v1/scorers`."""
 
 from pydantic import Field, JsonValue
 

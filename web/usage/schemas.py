@@ -1,4 +1,4 @@
-"""StrictModel models of `/v1/usage`: calls, tokens and cost of outside APIs."""
+"""Request and response models of `/v1/usage`: calls, tokens and cost of outside APIs."""
 
 from pydantic import Field
 

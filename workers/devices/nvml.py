@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from tasks.registry import Gpu
+from tasks.worker_registry import Gpu
 
 log = logging.getLogger(__name__)
 

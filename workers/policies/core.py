@@ -8,7 +8,7 @@ from redis.exceptions import RedisError
 
 from config.settings import Settings
 from tasks.jobs.core import JobCore
-from tasks.registry import Worker
+from tasks.worker_registry import Worker
 from workers.environments.rendering import has_osmesa, rendering_environment
 from workers.environments.simulator_pool import Simulators
 from workers.policies.connection import Limits

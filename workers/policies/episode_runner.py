@@ -73,7 +73,7 @@ class EpisodeRunner:
 
     def _run_one(self, run: "_Run", spec: EpisodeSpec) -> Episode | AssayError:
         while True:
-            with self.pool.seat(self._pace.episodes) as url:
+            with self.pool.reserve(self._pace.episodes) as url:
                 if run.is_stopped:
                     return NoLongerWanted()
                 if url is not None:

@@ -34,7 +34,7 @@ class _Server:
     connection: Connection
     state: State = "away"
     away_since: float = field(default_factory=time.monotonic)
-    seats: int = 0
+    episodes: int = 0
     """Episodes that run with this server."""
     is_owned: bool = False
     wake: threading.Event = field(default_factory=threading.Event)
@@ -126,22 +126,22 @@ class Pool:
             return connection.exchange(frame, reply_s)
 
     @contextmanager
-    def seat(self, most: int) -> Iterator[str | None]:
-        """Reserve a seat at the connected server with the fewest episodes, for the block. Yields the server's URL, or
+    def reserve(self, most: int) -> Iterator[str | None]:
+        """Reserve the connected server with the fewest episodes for the block. Yields the server's URL, or
         None if it has `most` episodes already, or no server is connected."""
         with self._lock:
             there = [server for server in self._servers.values() if server.is_there]
-            chosen = min(there, key=lambda server: server.seats, default=None)
-            if chosen and chosen.seats >= most:
+            chosen = min(there, key=lambda server: server.episodes, default=None)
+            if chosen and chosen.episodes >= most:
                 chosen = None
             if chosen:
-                chosen.seats += 1
+                chosen.episodes += 1
         try:
             yield chosen.url if chosen else None
         finally:
             if chosen:
                 with self._lock:
-                    chosen.seats -= 1
+                    chosen.episodes -= 1
 
     def status(self) -> list[PolicyServer]:
         with self._lock:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tasks.registry import Worker
+from tasks.worker_registry import Worker
 
 
 @dataclass(frozen=True, slots=True)

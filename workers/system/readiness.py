@@ -11,7 +11,7 @@ from tasks.app import create_celery
 from tasks.connections import connect, translate_redis_errors
 from tasks.errors import AssayError
 from tasks.probe import is_answered, send_probe
-from tasks.registry import Registry, Worker
+from tasks.worker_registry import Registry, Worker
 from workers.system.procfile import JUDGE
 
 #: Seconds between two checks.

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from tasks.connections import translate_redis_errors
 from tasks.errors import AssayError, WorkerNameTaken
-from tasks.registry import Registry, State, Worker
+from tasks.worker_registry import Registry, State, Worker
 from workers.processes.signal_event import SignalEvent
 
 log = logging.getLogger(__name__)

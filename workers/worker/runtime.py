@@ -20,9 +20,9 @@ from tasks.jobs.core import JobCore
 from tasks.jobs.execution.runner import RUNNER, Runner
 from tasks.jobs.states import ACTIVE
 from tasks.providers.call import ASK, Ask
-from tasks.registry import MODELS_TOLD_S, Worker
 from tasks.runtime import Resource
 from tasks.tracing import close_tracer
+from tasks.worker_registry import MODELS_TOLD_S, Worker
 from workers.worker.event_loop import EventLoop
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from workers.engines.engine import TransformersEngine
     from workers.engines.model_cache import ModelInventory
     from workers.policies.core import Policies
-    from workers.providers.calls import ApiCalls
+    from workers.providers.api_calls import ApiCalls
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -151,7 +151,7 @@ class ProcessRuntime:
         """Return the client of outside APIs; its calls must be awaited on the loop of `run_async`."""
         with self._lock:
             if self._calls is None:
-                from workers.providers.calls import (
+                from workers.providers.api_calls import (
                     ApiCalls,  # the SDK takes a second to import, and few processes need it
                 )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import psutil
 from celery import signals
 
-from tasks.registry import Gpu, Worker
+from tasks.worker_registry import Gpu, Worker
 from workers.devices.nvml import MB, Nvml
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from tasks.errors import AssayError
 from tasks.jobs.dispatch.dispatcher import TASK
 from tasks.jobs.dispatch.recovery import Recovery
 from tasks.jobs.state.ledger import Ledger
-from tasks.registry import Worker
+from tasks.worker_registry import Worker
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from config.queues import Priority
 from tasks.app import AssayCelery
 from tasks.errors import BrokerUnavailable
 from tasks.jobs.state.ledger import Ledger, Message, Reader
-from tasks.registry import Registry, Worker
+from tasks.worker_registry import Registry, Worker
 
 log = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from typing import cast
 
 from config import keys
 from tasks.errors import StorageUnavailable
-from tasks.jobs.parts import CoreParts
+from tasks.jobs.core_parts import CoreParts
 from tasks.jobs.queries.job_log import JobLog
 from tasks.jobs.state.ledger import Message, Tick
 from tasks.jobs.state.payloads import STAGING_S
 from tasks.jobs.state.storage import folder_path
-from tasks.registry import Worker
+from tasks.worker_registry import Worker
 
 log = logging.getLogger(__name__)
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from functools import partial
 
+from tasks.jobs.core_parts import CoreParts
 from tasks.jobs.execution.retry_redis import retry_redis
-from tasks.jobs.parts import CoreParts
 from tasks.jobs.state.ledger import Chunk
 
 #: Timeout in seconds for moving one part.

@@ -17,6 +17,7 @@ from opentelemetry.trace import Tracer
 
 from config.logging import job_context
 from tasks.errors import StoredFileMissing
+from tasks.jobs.core_parts import CoreParts
 from tasks.jobs.execution.batch_runner import BatchRunner
 from tasks.jobs.execution.chunk_trace import ChunkTrace
 from tasks.jobs.execution.entry import Entry, JobPlan, group_stage_after
@@ -24,13 +25,12 @@ from tasks.jobs.execution.part_mover import PartMover
 from tasks.jobs.execution.recorder import Recorder
 from tasks.jobs.execution.retry_redis import retry_redis
 from tasks.jobs.model import ItemError, Result, StageRecord
-from tasks.jobs.parts import CoreParts
 from tasks.jobs.stage import AskStage, StreamStage, Work
 from tasks.jobs.state.ledger import PARTS, Chunk
 from tasks.jobs.state.outcome import settle
 from tasks.jobs.state.payloads import Wanted
-from tasks.registry import Worker
 from tasks.runtime import Resource, Runtime
+from tasks.worker_registry import Worker
 
 log = logging.getLogger(__name__)
 

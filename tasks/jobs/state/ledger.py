@@ -227,7 +227,7 @@ class Ledger:
             for each in readers
             for part in (each.queue, each.consumers, each.loaded, f"{pool},{each.also}" if each.also else pool)
         ]
-        waiting, *made = self._call("fill", pool, CHUNK_S, LEAST_CHUNK_S, MOST_ITEMS, consumers, queue, *flat)
+        waiting, *made = self._call("fill_queues", pool, CHUNK_S, LEAST_CHUNK_S, MOST_ITEMS, consumers, queue, *flat)
         return int(waiting), [Message(*made[at : at + 4]) for at in range(0, len(made), 4)]
 
     def ready(self, pool: str) -> int:

@@ -12,9 +12,9 @@ from pydantic import BaseModel
 from config import keys
 from tasks import quick_json
 from tasks.errors import Conflict, InvalidRequest
+from tasks.jobs.core_parts import CoreParts
 from tasks.jobs.kind import ItemSelector, answer_namespace
 from tasks.jobs.model import JobHead, JobRequest, Result, StageLimits, StageRecord
-from tasks.jobs.parts import CoreParts
 from tasks.jobs.stage import Work
 from tasks.jobs.state.cache import canonical, request_hash
 from tasks.jobs.state.layout import Layout
@@ -28,7 +28,7 @@ from tasks.jobs.submission.upload import Upload, as_lines, checked_lines
 
 #: Number of cached outcomes written by one script call.
 PAGE = 500
-#: Maximum number of ranges per pending entry: the script `fill` reads and writes whole entries.
+#: Maximum number of ranges per pending entry: the script `fill_queues` reads and writes whole entries.
 RANGES = 200
 #: Maximum number of in-flight items of a stored job, whose outcomes were not moved out of Redis yet: bounds its memory.
 WINDOW_ITEMS = 100_000

@@ -25,7 +25,7 @@
 --   * No call is granted while the calls in flight of the live processes have reached the ceiling.
 --   * The calls that a process holds count until it reports a new number, or does not report for HOLDER_S.
 -- @include ceiling
--- @include circuit
+-- @include circuit_breaker
 -- @include clock
 -- @include commands
 -- @include fields
@@ -44,7 +44,7 @@ local window = rate.read(profile, pace, limits, now)
 for _, each in ipairs(report.settled) do rate.count(pace, window, each.slice, each.requests, each.tokens) end
 for _, spent in ipairs(report.spent) do usage.count(profile, day, spent) end
 usage.count_totals(profile, report)
-circuit.judge(profile, limits, report, now)
+circuit_breaker.judge(profile, limits, report, now)
 
 local others_held, others_wait = turns.read_others(profile, process, now)
 local in_flight = others_held + report.held
@@ -54,7 +54,7 @@ if report.retry_after_s > 0 then
 end
 
 local free, wait_s, why = height - in_flight, 0, ''
-local passing, passing_wait_s, state, reason = circuit.passage(profile, now)
+local passing, passing_wait_s, state, reason = circuit_breaker.passage(profile, now)
 local paused_s = fields.number(pace, 'paused_until') - now
 if paused_s > 0 then free, wait_s, why = 0, paused_s, 'paused' end
 if passing == 0 then
@@ -77,7 +77,7 @@ if #wants > 0 and free > 0 then
   local function grant(want)
     granted[want] = (granted[want] or 0) + 1
     rate.count(pace, window, window.slice, 1, math.floor(math.min(want.tokens, window.most_tokens or want.tokens)))
-    if passing then circuit.try(profile, limits, now) end
+    if passing then circuit_breaker.try(profile, limits, now) end
     report.held = report.held + 1
   end
 

@@ -8,7 +8,7 @@ from redis import Redis
 
 from config import keys
 from tasks.errors import WorkerNameTaken
-from tasks.registry import Gpu, Registry, Worker
+from tasks.worker_registry import Gpu, Registry, Worker
 from tests.support.programs import wait_until
 
 WORKER = Worker(

@@ -124,7 +124,7 @@ def test_own_traces_are_sampled_by_share_and_callers_traces_as_the_caller_decide
 
 
 def test_without_a_collector_no_sdk_is_imported_and_no_trace_stored(api: Api, fleet: Fleet) -> None:
-    program = "import sys, web.wsgi, workers.main, workers.providers.calls; print(*sys.modules)"
+    program = "import sys, web.wsgi, workers.main, workers.providers.api_calls; print(*sys.modules)"
     # redis-py imports the metrics SDK where it is installed; only `tasks.otlp` imports the SDK that traces.
     unwanted = ("tasks.otlp", "opentelemetry.exporter", "opentelemetry.sdk.trace")
     assert not [name for name in in_new_python(program).split() if name.startswith(unwanted)]

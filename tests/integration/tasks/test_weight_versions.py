@@ -8,7 +8,7 @@ from redis import Redis
 from config import keys
 from tasks.errors import Conflict
 from tasks.inference.engine import ModelRef
-from tasks.rollouts.versions import SyncConfig, Version, Versions, number_of
+from tasks.rollouts.weight_versions import SyncConfig, Version, Versions, number_of
 
 A, B = "gpu.node1.0", "gpu.node1.1"
 

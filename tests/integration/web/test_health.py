@@ -5,7 +5,7 @@ from flask.testing import FlaskClient
 from redis import Redis
 
 from config.settings import DEVELOPMENT_NOTE, Settings
-from tasks.registry import Registry, Worker
+from tasks.worker_registry import Registry, Worker
 from tests.conftest import NOWHERE
 from web.app import create_app
 

@@ -47,7 +47,7 @@ def test_a_job_that_is_not_ready_in_time_is_answered_without_results(api: Api) -
     assert "results" not in reply.json
 
 
-def test_the_number_of_waiting_submits_is_limited_by_seats(api: Api, fleet: Fleet) -> None:
+def test_the_number_of_waiting_submits_is_limited(api: Api, fleet: Fleet) -> None:
     long_requests = api.app.extensions["assay"].long_requests.total
     every_one = threading.Barrier(long_requests + 1)
 

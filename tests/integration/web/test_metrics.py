@@ -14,7 +14,7 @@ from config.settings import Settings
 from tasks.connections import connect
 from tasks.counters import BUCKETS, bucket
 from tasks.providers.call import ApiCall
-from tasks.registry import Gpu
+from tasks.worker_registry import Gpu
 from tests.conftest import NOWHERE, ROOT
 from tests.integration.api import Api, is_problem
 from tests.support.chat_api import ChatApi, Fault
@@ -26,7 +26,7 @@ from web import tokens
 from web.app import create_app
 from web.metrics.catalogue import METRICS, rewritten
 from web.metrics.collector import Collector, Scrape, exposition
-from workers.providers.calls import ApiCalls
+from workers.providers.api_calls import ApiCalls
 
 
 def scraped(api: Api) -> Told:

@@ -133,9 +133,9 @@ def test_a_stream_sends_snapshots_until_its_time_limit(fleet: Fleet, monkeypatch
     assert [name for name, _ in told] == ["snapshot"] * len(told)
     assert len({snapshot["at"] for _, snapshot in told}) == len(told) >= 2
     long_requests = api.app.extensions["assay"].long_requests
-    assert all(long_requests.take() for _ in range(long_requests.total)), "the stream released its seat"
+    assert all(long_requests.take() for _ in range(long_requests.total)), "the stream released its long request"
     assert is_problem(api.client.get("/v1/overview/events"), 503)
-    assert api.client.get("/v1/overview").status_code == 200, "a single snapshot needs no seat"
+    assert api.client.get("/v1/overview").status_code == 200, "a single snapshot takes no long request"
 
 
 def test_without_redis_the_stream_sends_the_error_and_pages_are_served() -> None:

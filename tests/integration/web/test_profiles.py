@@ -18,7 +18,7 @@ from tests.integration.api import Api, is_problem
 from tests.support.chat_api import ChatApi
 from tests.support.fleet import Fleet
 from tests.support.programs import PATIENCE_S, wait_until
-from workers.providers.calls import ApiCalls
+from workers.providers.api_calls import ApiCalls
 
 FILE = """
 [profiles.main]

@@ -283,10 +283,10 @@ def test_two_hundred_concurrent_requests_each_get_their_own_answer(rewarding: Ap
         answers = list(pool.map(ask, range(200)))
     assert {status for status, _ in answers} == {200}, [a for s, a in answers if s != 200][:2]
     assert [answer["rewards"] for _, answer in answers] == [[(1.0, 0.0, -1.0)[number % 3]] for number in range(200)]
-    assert rewarding.app.extensions["assay"].long_requests.take(), "every seat was released"
+    assert rewarding.app.extensions["assay"].long_requests.take(), "every long request was released"
 
 
-def test_without_a_free_seat_the_trainer_gets_503_with_a_retry_after(rewarding: Api) -> None:
+def test_without_a_free_long_request_the_trainer_gets_503_with_a_retry_after(rewarding: Api) -> None:
     long_requests = rewarding.app.extensions["assay"].long_requests
     while long_requests.take():
         pass

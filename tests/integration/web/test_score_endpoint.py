@@ -70,14 +70,14 @@ def test_concurrent_episodes_are_limited_by_max_workers(api: Api, fleet: Fleet, 
     body = {"responses": ["stay"] * 6, "reward_function_kwargs": {"max_workers": 1, "num_trials_per_task": 1}}
     server.set(latency_ms=5)
     device = hire_on(fleet, server.url)
-    seats: list[int] = []
+    counts: list[int] = []
     with working(device, fleet.hire("cpu")), ThreadPoolExecutor(1) as pool:
         pending = pool.submit(lambda: api.client.post("/score", json=body).json)
         episodes: Any = fleet.runtime_of(device).get(EPISODES)
         while not pending.done():
-            seats.append(sum(each.seats for each in episodes.pool._servers.values()))
+            counts.append(sum(each.episodes for each in episodes.pool._servers.values()))
     assert pending.result()["done_result"] == [0.0] * 6
-    assert max(seats) == 1
+    assert max(counts) == 1
 
 
 def test_an_episode_that_could_not_run_is_null_or_the_requested_fill(api: Api, fleet: Fleet, server: Handle) -> None:

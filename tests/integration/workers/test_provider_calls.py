@@ -28,7 +28,7 @@ from tests.support.chat_api import ChatApi, Fault
 from tests.support.programs import PATIENCE_S, wait_until
 from tests.support.redis_server import RedisServer
 from workers.main import describe
-from workers.providers.calls import ApiCalls
+from workers.providers.api_calls import ApiCalls
 from workers.worker.runtime import ProcessRuntime
 
 T = TypeVar("T")

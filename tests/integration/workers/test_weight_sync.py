@@ -11,8 +11,8 @@ from redis import Redis
 from config import keys
 from tasks.errors import CannotFollow, ModelMissing
 from tasks.inference.engine import Generated, GenerateRequest, Interrupt, ModelRef, Sampling
-from tasks.rollouts.versions import SyncConfig, Version, Versions, number_of
-from tasks.rollouts.weight_sync import WeightFollower
+from tasks.rollouts.weight_follower import WeightFollower
+from tasks.rollouts.weight_versions import SyncConfig, Version, Versions, number_of
 from tests.support import tiny_models
 from tests.support.fleet import Fleet
 from tests.support.programs import PATIENCE_S, wait_until

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tasks.registry import Worker
+from tasks.worker_registry import Worker
 from workers.processes.scaling import Bounds, Scaler, Start, Stop
 
 READY = Worker("api.n.0", "api", "n", "host", 1, "i", "l", ("api",), 16, state="ready")

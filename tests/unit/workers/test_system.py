@@ -12,7 +12,7 @@ import pytest
 from config.settings import Settings
 from tasks.episodes.policy_servers import PolicyServer
 from tasks.errors import Permanent
-from tasks.registry import Worker
+from tasks.worker_registry import Worker
 from tests.conftest import ROOT
 from workers.processes.ports import free_port, free_ports, is_free
 from workers.system.one_command import system_for

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from celery import signals
 
-from tasks.registry import Gpu, Worker
+from tasks.worker_registry import Gpu, Worker
 from tests.support import fake_pynvml
 from tests.support.programs import wait_until
 from workers.devices.nvml import Nvml

@@ -34,7 +34,7 @@ function chunks.drop(chunk_id)
   if out > 0 then chunks.release_slots(chunk_id, job_id, stage, out) end
   local facts = jobs.facts(job_id)
   if facts.part_items > 0 and redis.call('SCARD', keys.job_chunks(job_id)) == 0 then
-    pending.make_ready_if_any(job_id, facts.first) -- `fill` may have held it back
+    pending.make_ready_if_any(job_id, facts.first) -- `fill_queues` may have held it back
   end
   if incarnation then
     redis.call('SREM', keys.held(incarnation), chunk_id)

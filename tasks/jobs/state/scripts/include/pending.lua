@@ -4,8 +4,8 @@
 -- @include ranges
 local pending = {}
 
--- Add the job to the sorted set in which `fill` looks for work of this stage, unless the job is paused or the stage is
--- suspended. A job that was not in the set starts level with the least served job.
+-- Add the job to the sorted set in which `fill_queues` looks for work of this stage, unless the job is paused or the
+-- stage is suspended. A job that was not in the set starts level with the least served job.
 function pending.make_ready(job_id, stage)
   local info = redis.call('HMGET', keys.job(job_id), 'pool:' .. stage, 'priority', 'used:' .. stage, 'paused',
     'rests_until:' .. stage)
@@ -16,7 +16,7 @@ function pending.make_ready(job_id, stage)
   redis.call('ZADD', ready, math.max(tonumber(info[3] or 0), tonumber(least[2] or 0)), member)
 end
 
--- Remove the job from the sorted set in which `fill` looks for work of this stage.
+-- Remove the job from the sorted set in which `fill_queues` looks for work of this stage.
 function pending.make_unready(job_id, stage)
   local info = redis.call('HMGET', keys.job(job_id), 'pool:' .. stage, 'priority')
   redis.call('ZREM', keys.ready(info[1], info[2]), job_id .. '|' .. stage)

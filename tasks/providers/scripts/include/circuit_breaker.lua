@@ -3,7 +3,7 @@
 -- @include clock
 -- @include commands
 -- @include fields
-local circuit = {}
+local circuit_breaker = {}
 
 local LONGEST_OPEN_S = 60
 -- When the API asks for a longer pause than this, the circuit opens, so that callers use a fallback.
@@ -16,7 +16,7 @@ local function open(key, record, seconds, reason, now)
 end
 
 -- Open or close the circuit by the results of calls.
-function circuit.judge(profile, limits, report, now)
+function circuit_breaker.judge(profile, limits, report, now)
   local key = keys.api_circuit(profile)
   local record = commands.read_hash(key)
   if report.retry_after_s > LONGEST_PAUSE_S then
@@ -34,7 +34,7 @@ function circuit.judge(profile, limits, report, now)
 end
 
 -- Return how many calls may begin (nil: any number), the seconds until that may change, the state and its reason.
-function circuit.passage(profile, now)
+function circuit_breaker.passage(profile, now)
   local info = redis.call('HMGET', keys.api_circuit(profile), 'state', 'until', 'reason')
   if not info[1] then return nil, 0, 'closed', '' end
   local left_s = tonumber(info[2]) - now
@@ -42,8 +42,8 @@ function circuit.passage(profile, now)
 end
 
 -- Let a single probe call through an open circuit.
-function circuit.try(profile, limits, now)
+function circuit_breaker.try(profile, limits, now)
   redis.call('HSET', keys.api_circuit(profile), 'state', 'half_open', 'until', clock.stamp(now + limits.timeout_s))
 end
 
-return circuit
+return circuit_breaker

@@ -13,7 +13,7 @@ from tasks.jobs.state.ledger import Ledger
 from tasks.jobs.state.outcome_store import OutcomeStore
 from tasks.jobs.state.payloads import Payloads
 from tasks.jobs.state.storage import Storage
-from tasks.registry import Registry
+from tasks.worker_registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 A trainer announces a version; every device loads and confirms it, or reports the cause of its failure. If no device
 can load it, it is rolled back. The rules are in `scripts/include/syncs.lua`. Not covered: loading weights, which is in
-`weight_sync.py`.
+`weight_follower.py`.
 """
 
 import json

@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 from tasks.errors import AssayError, CannotFollow, StorageUnavailable
 from tasks.inference.engine import Engine, Interrupt, ModelRef, Weights
 from tasks.jobs.execution.retry_redis import retry_redis
-from tasks.rollouts.versions import SyncConfig, Version, Versions
+from tasks.rollouts.weight_versions import SyncConfig, Version, Versions
 
 log = logging.getLogger(__name__)
 

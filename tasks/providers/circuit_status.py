@@ -1,4 +1,4 @@
-"""State of a profile's circuit breaker. `scripts/include/circuit.lua` opens and closes it by the results of calls.
+"""State of a profile's circuit breaker, which `scripts/include/circuit_breaker.lua` changes by the results of calls.
 
 closed ──consecutive failures, or a long Retry-After──▶ open ──time expires──▶ half open: a single call probes the API
    ▲                                                     ▲                       │
@@ -8,10 +8,6 @@ closed ──consecutive failures, or a long Retry-After──▶ open ──tim
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
-
-from redis import Redis
-
-from config import keys
 
 State = Literal["closed", "open", "half_open"]
 
@@ -23,14 +19,6 @@ class Circuit:
     """Last error message of the API, or the last connection failure."""
     wait_s: float = 0.0
     """Seconds until the circuit lets a call through again."""
-
-
-def read_circuit(state: Redis, profile: str) -> Circuit:
-    pipeline = state.pipeline(transaction=False)
-    pipeline.hgetall(keys.api_circuit(profile))
-    pipeline.time()
-    record, (seconds, microseconds) = pipeline.execute()
-    return as_circuit(record, seconds + microseconds / 1e6)
 
 
 def as_circuit(record: Mapping[str, str], now: float) -> Circuit:
