@@ -146,12 +146,6 @@ class Profiles:
         digest = hashlib.sha256(base.encode()).hexdigest()[:16]
         return Profile(name=f"url-{digest}", base_url=base, models=("default",), any_model=True)
 
-    def find_by_endpoint(self, url: str, model: str) -> Profile | None:
-        """Return the profile that matches a client's URL and model; among several on the host, an equal URL wins."""
-        base = normalized(url)
-        same_host = [each for each in self if _endpoint(each.base_url) == _endpoint(base) and model in each.models]
-        return next((each for each in same_host if each.base_url == base), same_host[0] if same_host else None)
-
     def _mistakes(self) -> Iterator[str]:
         for profile in self:
             seen = [profile.name]

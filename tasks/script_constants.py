@@ -16,7 +16,7 @@ from tasks.jobs.state.ledger_format import (
     RESTED,
     STUB_PREFIX,
 )
-from tasks.jobs.states import ACTIVE, DISPATCHED, RETRIABLE, RUNNABLE, RUNNING
+from tasks.jobs.states import ACTIVE, DISPATCHED, REOPENING, RETRIABLE, RUNNABLE, RUNNING
 from tasks.providers.limiter_format import API_KEPT_S, HOLDER_S
 
 CONSTANTS: Final[dict[str, object]] = {
@@ -24,6 +24,7 @@ CONSTANTS: Final[dict[str, object]] = {
     "ACTIVE": frozenset(ACTIVE),
     "RUNNABLE": frozenset(RUNNABLE),
     "RETRIABLE": frozenset(RETRIABLE),
+    "REOPENING": REOPENING,
     "DISPATCHED": DISPATCHED,
     "RUNNING": RUNNING,
     # priorities

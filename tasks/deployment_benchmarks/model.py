@@ -121,7 +121,11 @@ class Bench(Protocol):
         """Write the run's report and add its figures to the history. Idempotent."""
 
 
-BENCH = Resource[Bench]("bench", lambda worker: Permanent(f"{worker} does not measure."))
+def _no_bench(worker: str) -> Permanent:
+    return Permanent(f"{worker} is not a benchmark worker: it cannot run measurements.")
+
+
+BENCH = Resource[Bench]("bench", _no_bench)
 """The measuring worker's access to the system that it measures."""
 
 RUNS: Resource["Runs"] = Resource("benchmark runs")

@@ -233,5 +233,9 @@ class Engine(Protocol):
         """Unload the model; its next use loads the original weights."""
 
 
-ENGINE = Resource[Engine]("engine", lambda worker: CannotAnswer("no_engine", f"{worker} holds no models."))
+def _no_engine(worker: str) -> CannotAnswer:
+    return CannotAnswer("no_engine", f"{worker} is not a device worker: it has no model engine.")
+
+
+ENGINE = Resource[Engine]("engine", _no_engine)
 """The engine of a worker that has a device."""

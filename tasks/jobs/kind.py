@@ -100,12 +100,15 @@ class Kinds:
         """Return the Lua modules with the hooks of the kinds."""
         return [kind.script_hooks for kind in self._kinds.values() if kind.script_hooks]
 
+    def names(self) -> list[str]:
+        return sorted(self._kinds)
+
     def __getitem__(self, name: str) -> Kind[Any, Any]:
         """Return the kind of this name. Raise UnknownKind if it does not exist."""
         try:
             return self._kinds[name]
         except KeyError:
-            known = ", ".join(sorted(self._kinds))
+            known = ", ".join(self.names())
             raise UnknownKind(f"There is no job kind {name!r}; kinds are {known}.", field="kind") from None
 
 

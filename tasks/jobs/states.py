@@ -9,14 +9,15 @@ from typing import Final, Literal
 
 JobState = Literal["queued", "running", "finishing", "reopening", "done", "failed", "cancelled"]
 
+REOPENING: Final = "reopening"
 #: States in which items are dispatched and results are counted.
 RUNNABLE: Final[tuple[JobState, ...]] = ("queued", "running", "finishing")
 #: States of a job that has not ended.
-ACTIVE: Final[tuple[JobState, ...]] = (*RUNNABLE, "reopening")
+ACTIVE: Final[tuple[JobState, ...]] = (*RUNNABLE, REOPENING)
 #: Final states of a job. Only a retry changes them.
 ENDED: Final[tuple[JobState, ...]] = ("done", "failed", "cancelled")
 #: States in which a retry may begin, or, in `reopening`, resume after it was interrupted.
-RETRIABLE: Final[tuple[JobState, ...]] = ("done", "failed", "reopening")
+RETRIABLE: Final[tuple[JobState, ...]] = ("done", "failed", REOPENING)
 
 #: States of a chunk: it is in a queue, or a worker has taken it.
 DISPATCHED: Final = "dispatched"

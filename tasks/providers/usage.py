@@ -25,10 +25,6 @@ def today() -> str:
     return time.strftime("%Y-%m-%d", time.gmtime())
 
 
-def of_job(state: Redis, job_id: str) -> Usage:
-    return as_usage(cast(dict[str, str], state.hgetall(keys.job_usage(job_id))))
-
-
 def of_profile(state: Redis, profile: str, day: str) -> Usage:
     return as_usage(cast(dict[str, str], state.hgetall(keys.api_usage(profile, day))))
 

@@ -165,7 +165,7 @@ class Rollouts:
         pipeline.time()
         fields, job, recent, times, (seconds, micros) = pipeline.execute()
         if not fields or job[0] is None:
-            raise UnknownJob(f"Unknown rollout {rollout!r}: it may have expired.")
+            raise UnknownJob(f"There is no rollout {rollout!r}; it may have expired.")
         sync = self.versions.status(rollout) if fields.get("generates") == "1" else None
         total, ok, failed = (int(each) for each in job)
         return statistics(Counts(fields, total, ok, failed, recent, times, sync, seconds + micros / 1e6))

@@ -180,7 +180,7 @@ def bundles_of(samples: Sequence[Any], version: int, about: Mapping[str, Any], i
 
 
 def _unknown(rollout: str) -> UnknownJob:
-    return UnknownJob(f"Unknown rollout {rollout[:64]!r}: it may have expired.")
+    return UnknownJob(f"There is no rollout {rollout[:64]!r}; it may have expired.")
 
 
 def _part(member: str, head: str, body: str) -> Part:

@@ -181,7 +181,12 @@ class GroupAskStage(_GroupStage, AskStage[RolloutItem]):
         """Call the API for the samples concurrently. After a retryable failure the whole group is retried; when no
         tries are left, the failed samples have no reward."""
         samples = self._samples(work)
-        results = await asyncio.gather(*(self._ask_one(ask, each) for _, each in samples))
+        replies = await asyncio.gather(*(self._ask_one(ask, each) for _, each in samples), return_exceptions=True)
+        results = []
+        for reply in replies:  # every call has ended, so that none runs on unnoticed when a bug fails the item
+            if isinstance(reply, BaseException):
+                raise reply
+            results.append(reply)
         joined = self._joined(samples, results)
         transient = next((result for result in results if result.error and result.error.retryable), None)
         return replace(transient, if_not_retried=joined) if transient else joined

@@ -1,8 +1,8 @@
 """Weight follower of a device: reads a rollout's new weights while it generates, swaps them in between two tokens, and
 confirms the version or reports its failure.
 
-Redis holds the target version (`versions.py`): a device polls it many times a second while it generates, and once
-before it begins. An idle device is notified by a message (`task.py`), which may be lost: then the device loads the
+Redis holds the target version (`weight_versions.py`): a device polls it many times a second while it generates, and
+once before it begins. An idle device is notified by a message (`task.py`), which may be lost: then the device loads the
 weights with its next work.
 """
 

@@ -160,9 +160,6 @@ class Versions:
         """Return the URIs of the server's own files that no version names any longer. Returns each URI only once."""
         return [str(uri) for uri in self._scripts["sweep_weights"](args=[rollout])]
 
-    def forget(self, rollout: str) -> None:
-        self._state.delete(keys.rollout_versions(rollout), keys.rollout_devices(rollout), keys.rollout_left(rollout))
-
     def _report(self, rollout: str, device: str, version: Version, report: str, detail: str = "") -> bool:
         said, _, _ = self._run("report_device", rollout, device, version.serial, report, detail)
         return said != "passed"

@@ -9,7 +9,7 @@ from assay import Assay
 from assay.cli.main import main
 
 from config import keys
-from tasks.providers.usage import of_job
+from tasks.providers.usage import as_usage
 from tests.end_to_end import judging as stand
 from tests.end_to_end.api import Served
 from tests.end_to_end.judging import Judging
@@ -176,7 +176,7 @@ def test_a_budget_stops_the_job_and_keeps_what_is_done(judging: Judging) -> None
     judging.limit("priced", concurrency=1)
     job = judging.submit(12, spec={"profile": "priced", "budget": 1.0})
     ended = judging.finish(job)
-    spent = of_job(judging.system.core.state, job)
+    spent = as_usage(judging.system.core.state.hgetall(keys.job_usage(job)))
     assert (ended.state, ended.ok + ended.failed) == ("done", 12)
     assert ended.reasons == {"budget_spent": ended.failed}
     assert 0 < ended.ok == judging.api.calls == spent.calls

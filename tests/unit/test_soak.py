@@ -195,7 +195,7 @@ def test_an_unexpected_key_and_a_key_without_ttl_are_findings() -> None:
 
 def test_every_key_without_expiry_of_a_running_system_is_allowed() -> None:
     on_request = {keys.api_limits, keys.benchmarks}  # created by administrators, not in a soak
-    lasting = [make for name, make in vars(keys).items() if "No expiry" in (getattr(make, "__doc__", "") or "")]
+    lasting = [make for name, make in vars(keys).items() if "No TTL" in (getattr(make, "__doc__", "") or "")]
     found = {make(): -1 for make in lasting if make not in on_request and make is not keys}
     assert keys.totals() in found
     assert leaks.unexpected_keys(found, leaks.STATE_KEYS) == []

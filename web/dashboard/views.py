@@ -5,6 +5,7 @@ from flask import Blueprint, render_template, request
 from config.settings import LOOPBACK
 from tasks.errors import UnknownJob
 from tasks.jobs.model import JOB_ID
+from tasks.jobs.states import ACTIVE, ENDED
 from web.dashboard import charts
 from web.dashboard.examples import examples
 from web.services import services
@@ -19,7 +20,7 @@ def overview() -> str:
 
 @blueprint.get("/jobs")
 def jobs() -> str:
-    return _page("jobs")
+    return _page("jobs", states=[*ACTIVE, *ENDED], kinds=sorted(services().core.kinds.names()))
 
 
 @blueprint.get("/jobs/<job_id>")

@@ -6,11 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tasks.episodes.model import Success
-
-Flat = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

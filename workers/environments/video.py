@@ -7,7 +7,6 @@ from PIL import Image
 
 from workers.environments.environment import Frame
 
-MEDIA_TYPE = "image/webp"
 #: Maximum images of a video: a longer episode keeps every second image, then every fourth, ...
 MAX_FRAMES = 300
 FRAME_MS = 50

@@ -61,13 +61,6 @@ class Reply:
     policy: PolicyIdentity
     """The policy that answered."""
 
-    @property
-    def server_ms(self) -> float | None:
-        """Inference time in ms, as the server itself reports it."""
-        timing = self.values.get("server_timing")
-        number = timing.get("infer_ms") if isinstance(timing, dict) else None
-        return float(number) if isinstance(number, int | float) else None
-
 
 class Connection:
     def __init__(self, address: Address, limits: Limits | None = None) -> None:

@@ -134,6 +134,3 @@ class _Run:
         if any(server.connected for server in self._pool.status()):
             self._seen_at = time.monotonic()
         return time.monotonic() - self._seen_at
-
-
-_Work = Callable[[_Run, EpisodeSpec], Episode | AssayError]

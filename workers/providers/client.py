@@ -1,7 +1,7 @@
 """HTTP client of a profile: sends a single try of a call through an `AsyncOpenAI` with its own connections.
 
-The SDK's retries are off, because `calls.py` retries. The SDK's parsing of responses into models is bypassed, because
-it costs CPU and nothing here needs the models.
+The SDK's retries are off, because `api_calls.py` retries. The SDK's parsing of responses into models is bypassed,
+because it costs CPU and nothing here needs the models.
 """
 
 import asyncio

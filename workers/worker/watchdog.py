@@ -1,8 +1,8 @@
 """Watchdog of a worker's child processes: a thread of the worker's parent process, which also runs recovery ticks.
 
 The chunks of a dead child are recovered at once, because its parent knows of its death. A child past the deadline of
-its batch is killed: a child that hangs in a driver, or holds the interpreter lock, cannot end itself. A child that
-hangs before it takes a chunk is killed too.
+its batch is killed: a child that hangs in a driver, or holds the interpreter lock, cannot end itself. If a
+child hangs before it takes a chunk, the whole worker restarts.
 """
 
 import logging

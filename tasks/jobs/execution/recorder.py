@@ -6,7 +6,7 @@ from functools import partial
 
 from tasks.jobs.execution.chunk_trace import ChunkTrace
 from tasks.jobs.execution.entry import Computed, Entry
-from tasks.jobs.execution.retry import retry_of
+from tasks.jobs.execution.retry import MOST_ATTEMPTS, MOST_RESTS, retry_of
 from tasks.jobs.execution.retry_redis import retry_redis
 from tasks.jobs.model import Result
 from tasks.jobs.state.cache import Answer, Cache
@@ -118,7 +118,8 @@ class Recorder:
         result = computed.result
         if result.error and entry.stage.grouped:  # single items of a group are never retried
             result = replace(result, error=replace(result.error, retryable=False))
-        retry = retry_of(result.error, attempts)
+        # A result with a fallback waits for an API only briefly: the rest of it is complete.
+        retry = retry_of(result.error, attempts, MOST_ATTEMPTS if result.if_not_retried else MOST_RESTS)
         if retry is None and result.if_not_retried:
             result = result.if_not_retried
         result = entry.stage.advance(entry.work, result)

@@ -21,10 +21,11 @@ class Retry:
     """Whether the whole stage of the job is suspended for the delay, not only this item."""
 
 
-def retry_of(error: ItemError | None, attempts: int) -> Retry | None:
-    """Return the retry of an item that failed in attempt number `attempts`; None if its outcome is final."""
+def retry_of(error: ItemError | None, attempts: int, most_rests: int = MOST_RESTS) -> Retry | None:
+    """Return the retry of an item that failed in attempt number `attempts`; None if its outcome is final. `most_rests`:
+    maximum number of attempts while a circuit breaker is open."""
     if error is None or not error.retryable:
         return None
     if error.retry_after_s:
-        return Retry(error.retry_after_s, rests=True) if attempts < MOST_RESTS else None
+        return Retry(error.retry_after_s, rests=True) if attempts < most_rests else None
     return Retry(FIRST_RETRY_S * 2 ** (attempts - 1)) if attempts < MOST_ATTEMPTS else None

@@ -64,7 +64,7 @@ class Cache:
             try:
                 values = self._redis.mget([keys.cached(kind, request) for request in page])
             except RedisError as error:
-                log.warning("the cache does not answer, computing instead: %s", error)
+                log.warning("the cache Redis is unavailable, so results are computed; check ASSAY_CACHE_URL: %s", error)
                 return found
             found |= {request: _read(value) for request, value in zip(page, values, strict=True) if value}
         return found
@@ -81,7 +81,7 @@ class Cache:
         try:
             pipeline.execute()
         except RedisError as error:
-            log.warning("the cache does not answer, results are not kept in it: %s", error)
+            log.warning("the cache Redis is unavailable, so results are not cached; check ASSAY_CACHE_URL: %s", error)
 
     def has(self, kind: str, request: str) -> bool:
         return bool(self._redis.exists(keys.cached(kind, request)))

@@ -161,8 +161,8 @@ class Submitter:
         token: str = "",
     ) -> str:
         """Submit a rollout: an open-ended job whose items are the given prompts, epoch after epoch; the Lua function
-        `feed` decides when to begin further prompts. Without prompts it has no items. Returns a new id, or the id of an
-        earlier request with the same idempotency key; the id is also in the spec."""
+        `feeding.feed` decides when to begin further prompts. Without prompts it has no items. Returns a new id, or the
+        id of an earlier request with the same idempotency key; the id is also in the spec."""
         job = uuid4().hex
         draft = self._rollout_draft(head, job)
         staged, layout = f"{job}~", Layout()

@@ -70,7 +70,10 @@ def test_a_password_in_the_url_is_used_everywhere_and_never_logged(run: Callable
 def test_a_full_disk_under_the_state_redis_is_named(run: Callable[..., Program], tmp_path: Path) -> None:
     folder = tmp_path / "redis"
     folder.mkdir()
-    (folder / "appendonly.aof").symlink_to("/dev/full")
+    parts = folder / "appendonlydir"  # of Redis 7; the file beside it is of Redis 6
+    parts.mkdir()
+    for file in (folder / "appendonly.aof", parts / "appendonly.aof.1.incr.aof"):
+        file.symlink_to("/dev/full")
     with RedisServer(folder) as server:
         with connect(server.url) as client, translate_redis_errors(server.url):
             client.incr("anything")  # Redis accepts the write, and detects later that it cannot save to disk

@@ -121,15 +121,6 @@ def test_an_unknown_profile_lists_the_known_profiles() -> None:
         Profiles(profile()).get("other")
 
 
-def test_a_profile_is_found_by_url_and_model() -> None:
-    first, second = profile(name="a", models=["m", "n"]), profile(name="b", base_url="http://here/v2", models=["m"])
-    profiles = Profiles(first, second)
-    assert profiles.find_by_endpoint("http://here/v2/chat/completions", "m") == second
-    assert profiles.find_by_endpoint("http://here/elsewhere", "n") == first
-    assert profiles.find_by_endpoint("http://here/v1", "other") is None
-    assert profiles.find_by_endpoint("http://there/v1", "m") is None
-
-
 @pytest.mark.parametrize(
     ("hosts", "url", "is_allowed"),
     [

@@ -7,9 +7,8 @@
 --   4  id of this submit, which starts with `~`
 --   5  seconds that the submit may take
 --   6  seconds that an active job counts, at most
--- Returns: nothing when the submit is admitted; else the quota that is exceeded, and the seconds until it may be tried
--- again:
---   `items` and seconds, or `jobs` and ''.
+-- Returns: nothing when the submit is admitted; else the quota that is exceeded, `items` or `jobs`, and the seconds
+-- until the submit may be tried again ('' for `jobs`).
 -- Invariants:
 --   * A submit that is refused changes nothing.
 --   * A job that has ended, or is gone, does not count as active.

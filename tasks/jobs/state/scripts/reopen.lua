@@ -23,13 +23,12 @@
 -- @include passed
 -- @include pending
 -- @include ranges
-local REOPENING = 'reopening'
 local job_id, is_last = ARGV[1], ARGV[2] == '1'
 local job, state = keys.job(job_id), jobs.state(job_id)
-if not constants.RETRIABLE[state or ''] or (is_last and state ~= REOPENING) then return -1 end
+if not constants.RETRIABLE[state or ''] or (is_last and state ~= constants.REOPENING) then return -1 end
 
 local function begin_epoch()
-  redis.call('HSET', job, 'state', REOPENING, 'reason', '', 'ended_at', '')
+  redis.call('HSET', job, 'state', constants.REOPENING, 'reason', '', 'ended_at', '')
   redis.call('HINCRBY', job, 'epoch', 1)
   -- If the retry is abandoned, the job still expires.
   local keep_s = tonumber(redis.call('HGET', job, 'keep_s'))
@@ -40,7 +39,7 @@ local function begin_epoch()
   end
 end
 
-if state ~= REOPENING then begin_epoch() end
+if state ~= constants.REOPENING then begin_epoch() end
 local stages, facts = jobs.stages(job_id), jobs.facts(job_id)
 
 -- Set the number of a stored job's items that are in flight, and make complete parts pending that were not moved to

@@ -26,3 +26,8 @@ def test_a_transient_failure_is_retried_with_exponential_backoff() -> None:
 def test_an_open_circuit_pauses_the_whole_stage_until_its_next_probe() -> None:
     assert retry_of(RESTING, MOST_RESTS - 1) == Retry(30.0, rests=True)
     assert retry_of(RESTING, MOST_RESTS) is None
+
+
+def test_a_result_with_a_fallback_pauses_fewer_times() -> None:
+    assert retry_of(RESTING, MOST_ATTEMPTS - 1, MOST_ATTEMPTS) == Retry(30.0, rests=True)
+    assert retry_of(RESTING, MOST_ATTEMPTS, MOST_ATTEMPTS) is None
