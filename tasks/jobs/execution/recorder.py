@@ -11,7 +11,7 @@ from tasks.jobs.execution.retry_redis import retry_redis
 from tasks.jobs.model import Result
 from tasks.jobs.state.cache import Answer, Cache
 from tasks.jobs.state.large_values import LargeValues, split
-from tasks.jobs.state.ledger import Chunk, Ledger, Settled
+from tasks.jobs.state.ledger import Chunk, Commit, Ledger, Settled
 from tasks.jobs.state.outcome import retry_later, settle
 
 #: Approximate maximum size of the outcomes of a commit, in bytes.
@@ -94,19 +94,13 @@ class Recorder:
             for name, results in settled.items()
         }
 
-        def commit() -> None:
-            pipeline = self._ledger.state.pipeline(transaction=False)
-            for name, chunk in chunks.items():
-                released = [entry.request for entry, _ in pairs if entry.chunk.id == name and entry.request]
-                *first, last = split(short.get(name, []), COMMIT_BYTES, COMMIT_ITEMS)
-                for page in first:
-                    self._ledger.commit(chunk, self._worker, seconds_each * len(page), page, client=pipeline)
-                self._ledger.commit(
-                    chunk, self._worker, seconds_each * len(last), last, released, name in over, pipeline
-                )
-            pipeline.execute()
-
-        retry_redis(commit)
+        commits: list[Commit] = []
+        for name, chunk in chunks.items():
+            released = [entry.request for entry, _ in pairs if entry.chunk.id == name and entry.request]
+            *first, last = split(short.get(name, []), COMMIT_BYTES, COMMIT_ITEMS)
+            commits += [Commit(chunk, self._worker, seconds_each * len(page), page) for page in first]
+            commits.append(Commit(chunk, self._worker, seconds_each * len(last), last, released, name in over))
+        retry_redis(partial(self._ledger.commit_all, commits))
         for name, results in settled.items():
             self.trace.count(name, results)
         for name in over:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from redis import Redis
-from redis.client import Pipeline
+from redis.exceptions import NoScriptError
 
 from config import keys
 from config.queues import PRIORITIES
@@ -20,7 +20,19 @@ from tasks.errors import StorageUnavailable
 from tasks.jobs.state.layout import Layout
 from tasks.jobs.state.ledger_format import GROUP_DIGITS, PAGE_ITEMS, PARTS
 
-__all__ = ["PAGE_ITEMS", "PARTS", "Attachment", "Chunk", "Ledger", "Message", "Reader", "Reopened", "Retry", "Settled"]
+__all__ = [
+    "PAGE_ITEMS",
+    "PARTS",
+    "Attachment",
+    "Chunk",
+    "Commit",
+    "Ledger",
+    "Message",
+    "Reader",
+    "Reopened",
+    "Retry",
+    "Settled",
+]
 
 _SCRIPTS = Path(__file__).with_name("scripts")
 
@@ -119,6 +131,41 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
+class Commit:
+    """Results of a chunk to be counted together, see `commit.lua`."""
+
+    chunk: Chunk
+    worker: str
+    seconds: float
+    """Seconds that the items took."""
+    settled: Sequence[Settled]
+    released: Sequence[str] = ()
+    """Requests whose claims are released."""
+    over: bool = False
+    """The chunk ends with this commit."""
+
+    def arguments(self) -> list[str]:
+        """Return the arguments of the script."""
+        items: list[object] = []
+        attachments: list[object] = []
+        for each in self.settled:
+            items += [each.index, each.status, each.error_type, each.retry or int(each.cached), each.next, each.outcome]
+            if each.attachment:
+                attachments += [each.index, each.attachment.about, each.attachment.body]
+        head = (
+            self.chunk.job_id,
+            self.chunk.stage,
+            self.chunk.id,
+            self.worker,
+            f"{self.seconds:.6f}",
+            int(self.over),
+            self.chunk.lease_id,
+            len(self.settled),
+        )
+        return [str(each) for each in (*head, *items, len(attachments) // 3, *attachments, *self.released)]
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Result of one round of recovery."""
 
@@ -175,8 +222,8 @@ class Ledger:
         found = tuple(hooks)
         self._scripts = {path.stem: state.register_script(lua.load(path, found)) for path in _SCRIPTS.glob("*.lua")}
 
-    def _call(self, name: str, *arguments: object, client: Redis | Pipeline | None = None) -> Any:
-        return self._scripts[name](keys=[], args=[str(each) for each in arguments], client=client)
+    def _call(self, name: str, *arguments: object) -> Any:
+        return self._scripts[name](keys=[], args=[str(each) for each in arguments])
 
     # --- submit ---
 
@@ -276,33 +323,30 @@ class Ledger:
         settled: Sequence[Settled],
         released: Sequence[str] = (),
         over: bool = False,
-        client: Redis | Pipeline | None = None,
     ) -> tuple[int, str]:
-        """Count results. Idempotent. Returns the number of items counted now, and the job's state; through a pipeline,
-        the reply comes with its execution."""
-        items: list[object] = []
-        attachments: list[object] = []
-        for each in settled:
-            items += [each.index, each.status, each.error_type, each.retry or int(each.cached), each.next, each.outcome]
-            if each.attachment:
-                attachments += [each.index, each.attachment.about, each.attachment.body]
-        reply = self._call(
-            "commit",
-            chunk.job_id,
-            chunk.stage,
-            chunk.id,
-            worker,
-            f"{seconds:.6f}",
-            int(over),
-            chunk.lease_id,
-            len(settled),
-            *items,
-            len(attachments) // 3,
-            *attachments,
-            *released,
-            client=client,
-        )
-        return (0, "") if isinstance(reply, Pipeline) else (int(reply[0]), str(reply[1]))
+        """Count results. Idempotent. Returns the number of items counted now, and the job's state."""
+        (reply,) = self.commit_all([Commit(chunk, worker, seconds, settled, released, over)])
+        return reply
+
+    def commit_all(self, commits: Sequence["Commit"]) -> list[tuple[int, str]]:
+        """Count the results of several commits in a single round trip. Idempotent. Returns, for each commit, the number
+        of items counted now, and the job's state."""
+        script = self._scripts["commit"]
+        if len(commits) == 1:
+            replies = [script(keys=[], args=commits[0].arguments())]
+        else:
+            try:
+                replies = self._evaluate(script.sha, commits)
+            except NoScriptError:  # Redis has restarted. A pipeline cannot load a script without another round trip.
+                self.state.script_load(script.script)
+                replies = self._evaluate(script.sha, commits)
+        return [(int(counted), str(state)) for counted, state in replies]
+
+    def _evaluate(self, sha: str, commits: Sequence["Commit"]) -> list[Any]:
+        pipeline = self.state.pipeline(transaction=False)
+        for commit in commits:
+            pipeline.evalsha(sha, 0, *commit.arguments())
+        return list(pipeline.execute())
 
     def move(self, chunk: Chunk, part: int, file: str, over: bool) -> tuple[bool, str]:
         """Return whether the file has the part now, and the file that it replaces, if any."""
