@@ -112,7 +112,8 @@ def test_a_running_generation_loads_new_weights(
         if not given:
             announce(versions, folders, 1)
         if given and versions.status("r").state == "synced":
-            room = min(room, last.pop()) if last else 0  # a few more requests, with the new weights
+            room = min(room, last[0])  # a few more requests, with the new weights
+            last[0] -= room
         given.extend([1] * room)
         lengths = [20 + 7 * at % 23 for at in range(room)]  # some answers end while others continue
         return [GenerateRequest(f"prompt {len(given)}", Sampling(max_new_tokens=each)) for each in lengths]
