@@ -102,9 +102,15 @@ def job_settled(job_id: str) -> str:
 
 
 def job_carry(job_id: str) -> str:
-    """Hash: item index -> data that its last stage passes to the next stage, as JSON. The final outcome deletes the
-    entry."""
+    """Hash: item index -> its next stage, and the data that its last stage passes on, as JSON, separated by a line
+    break. The final outcome deletes the entry."""
     return f"assay:job:{job_id}:carry"
+
+
+def job_away(job_id: str) -> str:
+    """Hash: `<stage>|<index>` of each item that is neither pending nor in a chunk -> the request hash whose claim it
+    waits for; empty for an item that is parked before a retry."""
+    return f"assay:job:{job_id}:away"
 
 
 def job_pending(job_id: str, stage: str) -> str:
@@ -242,6 +248,11 @@ def expiry() -> str:
     return "assay:expiry"
 
 
+def active() -> str:
+    """Sorted set: jobs that have not ended, by the time of their next audit."""
+    return "assay:active"
+
+
 def staging() -> str:
     """Sorted set: storage folders of jobs that are not created yet, by the time of their last written page."""
     return "assay:staging"
@@ -258,9 +269,10 @@ def tick() -> str:
     return "assay:tick"
 
 
-def tick_lock() -> str:
-    """String, a lock: the process that runs the maintenance tick. TTL: the interval of ticks."""
-    return "assay:tick:lock"
+def clock() -> str:
+    """Hash: the server's time at the last tick, and the sum of the steps by which its clock was set back, see
+    `clock.lua`."""
+    return "assay:clock"
 
 
 def happened() -> str:

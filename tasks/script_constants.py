@@ -6,6 +6,7 @@ from typing import Final
 from config.queues import PRIORITIES
 from tasks.counters import BUCKETS, UNBOUNDED
 from tasks.jobs.state.ledger_format import (
+    CARRY_SEPARATOR,
     CLAIM_S,
     EVENTS_KEPT,
     GROUP_DIGITS,
@@ -38,6 +39,7 @@ CONSTANTS: Final[dict[str, object]] = {
     "RESTED": RESTED,
     "EVENTS_KEPT": EVENTS_KEPT,
     "PROGRESS_EVERY_S": PROGRESS_EVERY_S,
+    "CARRY_SEPARATOR": CARRY_SEPARATOR,
     "CLAIM_S": CLAIM_S,
     "STUB_PREFIX": STUB_PREFIX,
     # records of the limiter

@@ -48,7 +48,7 @@ class Launcher:
         self._id = uuid4().hex
         self._core = create_core(settings, create_celery(settings))
         self._registry = self._core.registry
-        self._recovery = self._core.recovery(f"launcher {self._id}")
+        self._recovery = self._core.recovery()
         supervisor.on_death = self._recover
 
     def launch_devices(self, only: Sequence[int]) -> None:

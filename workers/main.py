@@ -110,7 +110,7 @@ def run_worker(app: AssayCelery, worker: Worker, heartbeat: Heartbeat, core: Job
         without_mingle=True,
         without_gossip=True,
     )
-    recovery = core.recovery(worker.name)
+    recovery = core.recovery()
 
     def restart(dead: str) -> None:
         try:

@@ -33,7 +33,7 @@ STATE_KEYS = (
     AllowedKey(keys.sequence(), "last chunk number", expires=False),
     AllowedKey(keys.totals(), "totals over all jobs, for metrics; a fixed set of fields", expires=False),
     AllowedKey(keys.tick(), "time of the last recovery", expires=False),
-    AllowedKey(keys.tick_lock(), "lock of the recovery; expires after a second"),
+    AllowedKey(keys.clock(), "time of the server at the last recovery", expires=False),
     AllowedKey(keys.job("*~*"), "payload of a submission that was not completed; expires after an hour"),
     AllowedKey(keys.idempotency("*"), "idempotency record; outlives its job by `ASSAY_IDEMPOTENCY_TTL_S`"),
     AllowedKey(keys.api_pace("*"), "learned rate of an API; expires an hour after the last call"),

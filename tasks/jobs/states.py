@@ -2,7 +2,7 @@
 
 A job that is `reopening` (its items are subtracted from the counters, to run again) is active, since it has not ended:
 clients wait for it, it counts towards quotas, and it can be cancelled. It is not runnable: no chunk of it is
-dispatched, taken or counted, and it cannot be paused. If its retry is abandoned, it expires like an ended job.
+dispatched, taken or counted, and it cannot be paused. Recovery completes a retry that was interrupted.
 """
 
 from typing import Final, Literal
@@ -17,7 +17,7 @@ ACTIVE: Final[tuple[JobState, ...]] = (*RUNNABLE, REOPENING)
 #: Final states of a job. Only a retry changes them.
 ENDED: Final[tuple[JobState, ...]] = ("done", "failed", "cancelled")
 #: States in which a retry may begin, or, in `reopening`, resume after it was interrupted.
-RETRIABLE: Final[tuple[JobState, ...]] = ("done", "failed", REOPENING)
+RETRIABLE: Final[tuple[JobState, ...]] = (*ENDED, REOPENING)
 
 #: States of a chunk: it is in a queue, or a worker has taken it.
 DISPATCHED: Final = "dispatched"

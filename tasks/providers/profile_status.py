@@ -12,6 +12,7 @@ from config.profiles import Profile, Profiles, limits_of
 from tasks.providers.circuit_status import as_circuit
 from tasks.providers.limiter_format import HOLDER_S
 from tasks.providers.usage import as_usage, today
+from tasks.redis_clock import ask_time, parse_time
 
 
 class ProfileStatuses:
@@ -46,9 +47,9 @@ class ProfileStatuses:
             for key in (keys.api_limits, keys.api_pace, keys.api_holders, keys.api_circuit):
                 pipeline.hgetall(key(profile.name))
             pipeline.hgetall(keys.api_usage(profile.name, today()))
-        pipeline.time()
-        *replies, (seconds, microseconds) = pipeline.execute()
-        now = seconds + microseconds / 1e6
+        ask_time(pipeline)
+        *replies, time, offset = pipeline.execute()
+        now = parse_time(time, offset)
         return [_view(profile, now, *replies[5 * at : 5 * at + 5]) for at, profile in enumerate(profiles)]
 
 

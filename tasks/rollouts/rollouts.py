@@ -22,6 +22,7 @@ from tasks.rollouts.model import RolloutSpec
 from tasks.rollouts.sample_queue import SCRIPTS, Batch, SampleQueue, Wish
 from tasks.rollouts.task import send_word
 from tasks.rollouts.weight_versions import SyncStatus, Versions
+from tasks.redis_clock import ask_time, parse_time
 
 #: Number of outcomes of prompts that are kept; the samples themselves are in the queue.
 KEPT_ITEMS = 1000
@@ -162,13 +163,13 @@ class Rollouts:
         pipeline.hmget(keys.job(rollout), ["total", "ok", "failed"])
         pipeline.lrange(keys.rollout_recent(rollout), 0, -1)
         pipeline.lrange(keys.rollout_times(rollout), 0, -1)
-        pipeline.time()
-        fields, job, recent, times, (seconds, micros) = pipeline.execute()
+        ask_time(pipeline)
+        fields, job, recent, times, *time_replies = pipeline.execute()
         if not fields or job[0] is None:
             raise UnknownJob(f"There is no rollout {rollout!r}; it may have expired.")
         sync = self.versions.status(rollout) if fields.get("generates") == "1" else None
         total, ok, failed = (int(each) for each in job)
-        return statistics(Counts(fields, total, ok, failed, recent, times, sync, seconds + micros / 1e6))
+        return statistics(Counts(fields, total, ok, failed, recent, times, sync, parse_time(*time_replies)))
 
     def recent(self, rollout: str) -> list[Figures]:
         """Return the freshness of the last batches, oldest first."""

@@ -25,6 +25,7 @@ _COUNTED = {
     "retries": "assay_item_retries",
     "worked": "assay_work_items",
     "recovered": "assay_chunks_recovered",
+    "repaired": "assay_items_repaired",
     "lost": "assay_processes_lost",
     "samples": "assay_rollout_sample_events",
     "api_tokens": "assay_api_tokens",

@@ -180,7 +180,10 @@ class ProcessRuntime:
         """Close the connections and stop the loop. No task may run any more."""
         with self._lock:
             calls, self._calls = self._calls, None
+            runner, self._runner = self._runner, None
             policies, self._policies = self._policies, None
+        if runner:
+            runner.close()
         if policies:
             policies.close()
         if calls:

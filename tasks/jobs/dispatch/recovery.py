@@ -1,19 +1,22 @@
 """Recovery: returns the chunks of dead processes to the pending lists, and announces lost chunks again.
 
-Runs in the parent process of every worker; a lock in Redis lets only one process run each round. Recovery depends on
+Runs in the parent process of every worker; each round is run by the first process that asks. Recovery depends on
 the ledger and the registry only, and never reads the contents of the broker.
 """
 
 import logging
+import time
 from typing import cast
 
 from config import keys
-from tasks.errors import StorageUnavailable
+from tasks.errors import AssayError, StorageUnavailable
 from tasks.jobs.core_parts import CoreParts
+from tasks.jobs.job_retry import JobRetry
 from tasks.jobs.queries.job_log import JobLog
 from tasks.jobs.state.ledger import Message, Tick
 from tasks.jobs.state.payloads import STAGING_S
 from tasks.jobs.state.storage import folder_path
+from tasks.redis_clock import ask_time, parse_time
 from tasks.worker_registry import Worker
 
 log = logging.getLogger(__name__)
@@ -22,32 +25,38 @@ log = logging.getLogger(__name__)
 TICK_S = 0.9
 #: Seconds without a round after which recovery assumes that Redis stalled, or that no process was running.
 STALL_S = 4.0
+#: Number of expired jobs removed by one call of the script, and maximum seconds per round: about 40 % of Redis's time.
+EXPIRED_JOBS = 50
+SWEEP_S = 0.4
 #: Seconds that a chunk may wait on a queue with an idle consumer before it is announced again.
 UNTAKEN_S = 2.0
 
 
 class Recovery:
-    def __init__(self, core: CoreParts, holder: str, lease_s: float, idle_s: float) -> None:
-        """`holder`: name of this process in the lock of a round; `idle_s`: seconds without requests after which a
-        rollout is ended."""
+    def __init__(self, core: CoreParts, lease_s: float, idle_s: float) -> None:
+        """`lease_s`: TTL of a heartbeat in seconds; `idle_s`: seconds without requests after which a rollout is
+        ended."""
         self._state = core.state
         self._ledger = core.ledger
         self._storage = core.storage
         self._registry = core.registry
         self._dispatcher = core.dispatcher
-        self._holder = holder
         self._lease_s = lease_s
         self._idle_s = idle_s
         self._job_log = JobLog(core.state)
+        self._job_retry = JobRetry(core)
 
     def tick(self) -> bool:
         """Run a round of recovery, unless another process has just run a round. Return whether it ran."""
-        tick = self._ledger.tick(self._holder, TICK_S, STALL_S, self._lease_s, STAGING_S)
-        if not tick.is_ours:
+        tick = self._ledger.tick(TICK_S, STALL_S, self._lease_s, STAGING_S)
+        if tick is None:
             return False
+        if tick.set_back_s > STALL_S:
+            log.warning("the clock of the Redis server was set back by %.0f s; timeouts continue", tick.set_back_s)
         workers = self._registry.workers()
         self._reclaim_dead(workers, tick.is_forgiving)
         self._check_queues(workers, tick.is_forgiving)
+        self._audit()
         self._ledger.tend(self._idle_s)
         self._dispatcher.forget_fleet()
         self._dispatcher.fill()
@@ -55,11 +64,23 @@ class Recovery:
         self._sweep(tick)  # last: the storage may be slow or unavailable
         return True
 
+    def _audit(self) -> None:
+        """Repair jobs that stand still, and complete retries that were interrupted."""
+        found = self._ledger.audit()
+        for job, items in found.repaired.items():
+            log.error("job %s stood still: %d items were in no place and are pending again", job, items)
+        for job in found.interrupted:
+            try:
+                log.warning("the retry of job %s was interrupted, and continues: %d items", job, self._job_retry.run(job))
+            except AssayError as error:  # it was cancelled or removed meanwhile, or its storage is unavailable
+                log.warning("the retry of job %s cannot continue: %s", job, error)
+
     def _sweep(self, tick: Tick) -> None:
         """Remove expired jobs, then delete abandoned folders. Removing a job also records its folder as abandoned, so a
         crash in between leaks no files."""
-        for job in tick.expired:
-            self._ledger.remove(job)
+        until = time.monotonic() + SWEEP_S
+        while self._ledger.remove_expired(EXPIRED_JOBS) == EXPIRED_JOBS and time.monotonic() < until:
+            pass
         for folder in tick.abandoned:
             try:
                 self._storage.delete(folder_path(folder))
@@ -127,17 +148,18 @@ class Recovery:
         pipeline = self._state.pipeline(transaction=False)
         pipeline.scard(keys.running(queue))
         pipeline.zrange(keys.dispatched(queue), 0, readers - 1)
-        pipeline.time()
-        running, chunks, (seconds, _) = pipeline.execute()
+        ask_time(pipeline)
+        running, chunks, *time_replies = pipeline.execute()
+        now = parse_time(*time_replies)
         messages = []
         for chunk in chunks[: max(0, readers - running)]:
             job, at, noticed_at, priority = self._state.hmget(
                 keys.chunk(chunk), ["job_id", "dispatched_at", "noticed_at", "priority"]
             )
-            if not job or not at or seconds - float(at) < UNTAKEN_S:
+            if not job or not at or now - float(at) < UNTAKEN_S:
                 continue
             if not noticed_at:  # a worker between two chunks also looks idle: check again in the next round
-                self._state.hset(keys.chunk(chunk), "noticed_at", seconds)
-            elif seconds - float(noticed_at) >= 1:
+                self._state.hset(keys.chunk(chunk), "noticed_at", now)
+            elif now - float(noticed_at) >= 1:
                 messages.append(Message(queue, chunk, str(job), str(priority)))
         return messages

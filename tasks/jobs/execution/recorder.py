@@ -1,6 +1,6 @@
 """Recorder: writes the begin and the results of a batch to the ledger and to the cache. Commits are idempotent."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -21,12 +21,22 @@ COMMIT_ITEMS = 200
 
 
 class Recorder:
-    def __init__(self, ledger: Ledger, cache: Cache, values: LargeValues, worker: str, trace: ChunkTrace) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        cache: Cache,
+        values: LargeValues,
+        worker: str,
+        trace: ChunkTrace,
+        end: Callable[[Iterable[Chunk]], None],
+    ) -> None:
+        """`end` is called with chunks that a commit has ended."""
         self._ledger = ledger
         self._cache = cache
         self._values = values
         self._worker = worker
         self.trace = trace
+        self._end = end
 
     def begin(self, incarnation: str, batch: Sequence[Entry]) -> list[Entry]:
         """Begin a batch: claim the requests of its items. Returns the items to run; the remaining items are computed by
@@ -105,6 +115,7 @@ class Recorder:
             self.trace.count(name, results)
         for name in over:
             self.trace.end(name)
+        self._end(chunks[name] for name in over)
         return {each.next for group in settled.values() for each in group if each.next}
 
     def _settled(self, entry: Entry, computed: Computed) -> Settled:

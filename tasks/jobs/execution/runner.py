@@ -21,6 +21,7 @@ from tasks.jobs.core_parts import CoreParts
 from tasks.jobs.execution.batch_runner import BatchRunner
 from tasks.jobs.execution.chunk_trace import ChunkTrace
 from tasks.jobs.execution.entry import Entry, JobPlan, group_stage_after
+from tasks.jobs.execution.held_chunks import HeldChunks
 from tasks.jobs.execution.part_mover import PartMover
 from tasks.jobs.execution.recorder import Recorder
 from tasks.jobs.execution.retry_redis import retry_redis
@@ -52,7 +53,8 @@ class Runner:
         self._queue = worker.queues[0]
         self._pool = worker.pool
         self._trace = ChunkTrace(tracer, self._worker, self._queue)
-        recorder = Recorder(core.ledger, core.cache, core.values(), self._worker, self._trace)
+        self._held = HeldChunks(core.ledger, lambda: self.incarnation)
+        recorder = Recorder(core.ledger, core.cache, core.values(), self._worker, self._trace, self._held.end)
         fill = partial(core.dispatcher.fill, self._pool)
         self._parts = PartMover(core)
         self._batches = BatchRunner(recorder, core.store, runtime, lambda: retry_redis(fill))
@@ -89,10 +91,21 @@ class Runner:
         return retry_redis(lambda: self._dispatcher.fill(*pools, self._pool, queue=self._queue))
 
     def _take(self, chunk: str = "") -> list[Chunk]:
-        take = partial(self._ledger.take, self._queue, chunk, self.incarnation, self._worker, uuid4().hex)
-        return retry_redis(take)
+        lease_id = uuid4().hex
+        take = partial(self._ledger.take, self._queue, chunk, self.incarnation, self._worker, lease_id)
+        return self._held.take(lease_id, lambda: retry_redis(take))
+
+    def close(self) -> None:
+        self._held.close()
 
     def _run_safely(self, chunks: list[Chunk]) -> set[str]:
+        """Run chunks, and forget them then, whatever happened."""
+        try:
+            return self._run_or_fail(chunks)
+        finally:
+            self._held.end(chunks)
+
+    def _run_or_fail(self, chunks: list[Chunk]) -> set[str]:
         """Run chunks; an unexpected exception fails their items. Otherwise a live worker would keep the lease of a
         chunk that it does not run any more. Returns the pools that may get new work from it."""
         moves_parts = chunks[0].stage == PARTS

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 #: jobs per second.
 MOST_LINES = 100
 #: Events that are logged first when a round has more than MOST_LINES events.
-TROUBLE = ("recovered", "failed")
+TROUBLE = ("repaired", "recovered", "failed")
 
 
 class JobLog:
@@ -36,7 +36,7 @@ class JobLog:
             entries.sort(key=lambda entry: entry["event"] not in TROUBLE)
         for entry in entries[:MOST_LINES]:
             with job_context([entry["job_id"]]):
-                log.log(logging.WARNING if entry["event"] == "recovered" else logging.INFO, "%s", _line(entry))
+                log.log(logging.WARNING if entry["event"] in TROUBLE[:2] else logging.INFO, "%s", _line(entry))
         if len(entries) > MOST_LINES:
             log.info("and at least %d further job events", len(entries) - MOST_LINES)
 
@@ -54,5 +54,7 @@ def _line(entry: Mapping[str, Any]) -> str:
             return f"{kind} job {event}{why}: {counts}, after {float(entry['seconds']):.1f} s"
         case "recovered":
             return f"{entry['items']} items of a {kind} job are pending again: their process died"
+        case "repaired":
+            return f"{entry['items']} items of a {kind} job were in no place and are pending again"
         case _:
             return f"{kind} job {event}"

@@ -5,10 +5,11 @@ states its arguments and its invariants.
 """
 
 import json
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from redis import Redis
 from redis.exceptions import NoScriptError
@@ -16,7 +17,7 @@ from redis.exceptions import NoScriptError
 from config import keys
 from config.queues import PRIORITIES
 from tasks import lua
-from tasks.errors import StorageUnavailable
+from tasks.errors import RedisUnavailable, StorageUnavailable
 from tasks.jobs.state.layout import Layout
 from tasks.jobs.state.ledger_format import GROUP_DIGITS, PAGE_ITEMS, PARTS
 
@@ -32,6 +33,7 @@ __all__ = [
     "Reopened",
     "Retry",
     "Settled",
+    "Staged",
 ]
 
 _SCRIPTS = Path(__file__).with_name("scripts")
@@ -44,6 +46,12 @@ LEAST_CHUNK_S = 0.1
 MOST_ITEMS = 500
 #: Maximum number of items enrolled by one call of the script.
 ENROLLED_ITEMS = 1024
+#: Seconds between two audits of a job.
+AUDIT_S = 5.0
+#: Seconds without a call after which the retry of a job counts as interrupted.
+INTERRUPTED_S = 10.0
+#: Maximum number of jobs audited by one call of the script.
+AUDITED_JOBS = 100
 #: Number of workers that an item may kill while it runs alone, before it fails as `worker_lost`.
 MOST_DEATHS = 3
 
@@ -166,17 +174,35 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Staged:
+    """Items of a job that is not created yet: what is stored under the temporary name."""
+
+    name: str
+    blocks: int = 0
+    """Number of blocks of items in Redis; 0 if the items are in files."""
+    is_grouped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Result of one round of recovery."""
 
-    is_ours: bool
-    """False: another process has just run a round."""
     is_forgiving: bool = False
     """Lapsed heartbeats are ignored, because Redis or every process has just stalled."""
-    expired: Sequence[str] = ()
-    """Jobs to be removed."""
+    set_back_s: float = 0.0
+    """Seconds by which the clock of the Redis server was set back since the last round."""
     abandoned: Sequence[str] = ()
     """Folders of uploads that were abandoned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Result of an audit of jobs that stand still."""
+
+    repaired: Mapping[str, int]
+    """Number of items that are pending again, by job: they were in no place."""
+    interrupted: Sequence[str] = ()
+    """Jobs whose retry was interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,18 +258,22 @@ class Ledger:
         self._call("prefill", job_id, stage, lifetime_s, *(part for pair in outcomes.items() for part in pair))
 
     def create(
-        self, job_id: str, staged: str, fields: Mapping[str, object], pending: Sequence[tuple[str, str]]
+        self, job_id: str, staged: Staged, fields: Mapping[str, object], pending: Sequence[tuple[str, str]]
     ) -> bool:
-        """Create the job from the items that were stored under the name `staged`. False when the job exists already.
+        """Create the job from the items that were staged. False when the job exists already.
 
         A Redis client that retries automatically must not repeat the call: the second reply would say that the job
         exists.
-        Raises StorageUnavailable when the files of a stored job were deleted meanwhile.
+        Raises StorageUnavailable when the files of a stored job were deleted meanwhile, and RedisUnavailable when Redis
+        lost a part of what was staged.
         """
         flat = [part for pair in fields.items() for part in pair]
         is_stored = int("part_items" in fields)
         entries = (part for pair in pending for part in pair)
-        created = int(self._call("create", job_id, staged, is_stored, len(fields), *flat, *entries))
+        about = (staged.name, is_stored, staged.blocks, int(staged.is_grouped))
+        created = int(self._call("create", job_id, *about, len(fields), *flat, *entries))
+        if created == -2:
+            raise RedisUnavailable("Redis lost a part of this request, in a failover or a restart: send it again.")
         if created < 0:
             raise StorageUnavailable("The upload made no progress for too long and was abandoned: send it again.")
         return created == 1
@@ -274,7 +304,8 @@ class Ledger:
             for each in readers
             for part in (each.queue, each.consumers, each.loaded, f"{pool},{each.also}" if each.also else pool)
         ]
-        waiting, *made = self._call("fill_queues", pool, CHUNK_S, LEAST_CHUNK_S, MOST_ITEMS, consumers, queue, *flat)
+        sizes = (CHUNK_S, LEAST_CHUNK_S, MOST_ITEMS)
+        waiting, *made = self._call("fill_queues", pool, *sizes, consumers, queue, secrets.token_hex(4), *flat)
         return int(waiting), [Message(*made[at : at + 4]) for at in range(0, len(made), 4)]
 
     def ready(self, pool: str) -> int:
@@ -359,12 +390,36 @@ class Ledger:
         """Reclaim the chunks of a dead process. Returns the number of items that are pending again."""
         return int(self._call("reclaim", incarnation, int(proven), MOST_DEATHS))
 
-    def tick(self, process: str, every_s: float, stall_s: float, grace_s: float, staging_s: float) -> Tick:
-        """Run one round of recovery, unless another process has just run one."""
-        if not (reply := self._call("tick", process, every_s, stall_s, grace_s, staging_s)):
-            return Tick(is_ours=False)
-        (forgiving,), expired, abandoned = reply
-        return Tick(True, forgiving == 1, expired, abandoned)
+    def held(self, incarnation: str) -> list[tuple[str, str]]:
+        """Return chunk id and lease_id of the chunks that this process holds by the ledger."""
+        chunks = sorted(cast(set[str], self.state.smembers(keys.held(incarnation))))
+        pipeline = self.state.pipeline(transaction=False)
+        for chunk in chunks:
+            pipeline.hget(keys.chunk(chunk), "lease_id")
+        return [(chunk, str(lease_id or "")) for chunk, lease_id in zip(chunks, pipeline.execute(), strict=True)]
+
+    def return_chunks(self, incarnation: str, chunks: Iterable[tuple[str, str]]) -> tuple[int, int]:
+        """Return chunks (chunk id and lease_id) that this process holds but does not run. Returns the number of chunks,
+        and the number of items that are pending again."""
+        returned, items = self._call("return_chunks", incarnation, *(part for pair in chunks for part in pair))
+        return int(returned), int(items)
+
+    def tick(self, every_s: float, stall_s: float, grace_s: float, staging_s: float) -> Tick | None:
+        """Run one round of recovery. None when another process has just run one."""
+        if not (reply := self._call("tick", every_s, stall_s, grace_s, staging_s)):
+            return None
+        forgiving, set_back_s, abandoned = reply
+        return Tick(forgiving == 1, float(set_back_s), abandoned)
+
+    def audit(self, job_id: str = "") -> Audit:
+        """Repair this job, or a page of the active jobs whose audit is due, see `audit.lua`."""
+        repaired, interrupted = self._call("audit", job_id, AUDIT_S, INTERRUPTED_S, AUDITED_JOBS)
+        pairs = {str(repaired[at]): int(repaired[at + 1]) for at in range(0, len(repaired), 2)}
+        return Audit(pairs, interrupted)
+
+    def remove_expired(self, most: int) -> int:
+        """Remove up to `most` jobs whose time to live is over. Returns how many were due."""
+        return int(self._call("remove_expired", most))
 
     def tend(self, idle_s: float) -> None:
         """Run the periodic maintenance of kinds. A rollout that no client has used for `idle_s` is ended."""

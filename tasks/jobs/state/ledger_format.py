@@ -17,5 +17,7 @@ EVENTS_KEPT = 1000
 PROGRESS_EVERY_S = 0.25
 #: TTL of claims, waiters and batches in seconds: a safety net in case that no process releases them.
 CLAIM_S = 86400
+#: Separates the stage from the data in an entry of `job_carry`. JSON on one line has no line break.
+CARRY_SEPARATOR = "\n"
 #: Prefix of a stub, which refers to a value that is in a file.
 STUB_PREFIX = '{"~stored":'

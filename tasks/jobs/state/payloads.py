@@ -17,6 +17,7 @@ from config.queues import Priority
 from tasks import quick_json
 from tasks.jobs.state.large_values import LargeValues
 from tasks.jobs.state.layout import Layout
+from tasks.jobs.state.ledger_format import CARRY_SEPARATOR
 from tasks.jobs.state.storage import Storage, items_path
 
 #: Number of items per block. A chunk reads whole blocks: small blocks waste little, large blocks need few commands.
@@ -67,8 +68,9 @@ class Payloads:
         self._storage = storage
         self._values = LargeValues(storage)
 
-    def write(self, job_id: str, items: Sequence[dict[str, Any]]) -> None:
-        """Write payloads to Redis, before the job exists. They expire if the job is never created."""
+    def write(self, job_id: str, items: Sequence[dict[str, Any]]) -> int:
+        """Write payloads to Redis, before the job exists. They expire if the job is never created. Returns the number
+        of blocks."""
         bodies = [quick_json.write(items[at : at + BLOCK_ITEMS]) for at in range(0, len(items), BLOCK_ITEMS)]
         # Create the key and its TTL atomically: a crash in between would leak it.
         first = self._state.pipeline(transaction=True)
@@ -79,6 +81,7 @@ class Payloads:
         for block, body in enumerate(bodies[1:], 1):
             rest.hset(keys.job_blocks(job_id), str(block), body)
         rest.execute()
+        return len(bodies)
 
     def read_work(self, wanted: Sequence[Wanted], unknown: Sequence[str]) -> tuple[list[Loaded], dict[str, Recipe]]:
         """Return, for each element of `wanted`, a dict: index -> (payload, carry of the previous stage, attempts); and
@@ -132,7 +135,8 @@ class Payloads:
         self._ask(pipeline, each)
         return self._answer(iter(pipeline.execute()), each)
 
-    def _carry(self, wanted: Wanted, line: str) -> dict[str, Any]:
+    def _carry(self, wanted: Wanted, entry: str) -> dict[str, Any]:
+        _, _, line = entry.partition(CARRY_SEPARATOR)
         return cast(
             dict[str, Any], quick_json.read(self._values.resolved(wanted.layout.folder_of(wanted.job_id), line))
         )

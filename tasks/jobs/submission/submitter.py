@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 from uuid import uuid4
@@ -18,7 +19,7 @@ from tasks.jobs.model import JobHead, JobRequest, Result, StageLimits, StageReco
 from tasks.jobs.stage import Work
 from tasks.jobs.state.cache import canonical, request_hash
 from tasks.jobs.state.layout import Layout
-from tasks.jobs.state.ledger import PARTS, compress
+from tasks.jobs.state.ledger import PARTS, Staged, compress
 from tasks.jobs.state.outcome import settle
 from tasks.jobs.state.outcome_store import PART_ITEMS
 from tasks.jobs.state.payloads import STAGING_S
@@ -82,17 +83,18 @@ class Submitter:
                 return job
         hits = self._look_up(draft, items) if request.cache == "use" else {}
         # A unique temporary name: the same request may be in flight twice, and only one of the two becomes the job.
-        staged = f"{job}~{uuid4().hex[:8]}"
-        self._payloads.write(staged, request.items)
+        name = f"{job}~{uuid4().hex[:8]}"
+        blocks = self._payloads.write(name, request.items)
+        staged = Staged(name, blocks, is_grouped=draft.is_grouped or trials > 1)
         total = len(items) * trials
         if trials > 1:
-            self._ledger.enroll(staged, 0, [row - row % trials for row in range(total)], STAGING_S)
+            self._ledger.enroll(name, 0, [row - row % trials for row in range(total)], STAGING_S)
         elif draft.is_grouped:
-            self._ledger.enroll(staged, 0, _groups(request.items), STAGING_S)
+            self._ledger.enroll(name, 0, _groups(request.items), STAGING_S)
         settled = [settle(index, request.items[index], hits[index]) for index in sorted(hits)]
         for start in range(0, len(settled), PAGE):
             page = {each.index: each.outcome for each in settled[start : start + PAGE]}
-            self._ledger.prefill(staged, draft.stages[0].name, page, STAGING_S)
+            self._ledger.prefill(name, draft.stages[0].name, page, STAGING_S)
         missing = compress(row for row in range(total) if row not in hits)
         counts = {"total": total, "ok": len(hits), "cached": len(hits), "token": token, "layout": Layout(trials=trials)}
         self._create(job, staged, draft.record(keep_s) | counts, missing)
@@ -144,7 +146,7 @@ class Submitter:
             "token": token,
         }
         fields = draft.record(keep_s, hidden=[MOVE_STAGE]) | more
-        if not self._create(job, upload.name, fields, f"0-{upload.total - 1}"):
+        if not self._create(job, Staged(upload.name, is_grouped=draft.is_grouped), fields, f"0-{upload.total - 1}"):
             upload.abandon()
         self._dispatcher.fill(draft.stages[0].pool)
         return job
@@ -165,7 +167,7 @@ class Submitter:
         id of an earlier request with the same idempotency key; the id is also in the spec."""
         job = uuid4().hex
         draft = self._rollout_draft(head, job)
-        staged, layout = f"{job}~", Layout()
+        staged, layout = Staged(f"{job}~"), Layout()
         checked = checked_lines(lines, draft.kind.item_model)
         first = list(islice(checked, self._stored_items + 1))
         digest = hashlib.sha256(b"\n".join(first)).hexdigest()
@@ -173,10 +175,10 @@ class Submitter:
             self._require_reach()
             upload = Upload(self._state, self._storage, self._ledger, job)
             upload.write(chain(first, checked), is_grouped=False)
-            staged, digest = upload.name, upload.digest
+            staged, digest = Staged(upload.name), upload.digest
             layout = Layout(upload.name, loop=PromptLoop(upload.total, seed))
         elif first:
-            self._payloads.write(staged, [quick_json.read(line) for line in first])
+            staged = replace(staged, blocks=self._payloads.write(staged.name, [quick_json.read(line) for line in first]))
             layout = Layout(loop=PromptLoop(len(first), seed))
         if idempotency_key:
             job = self._reserve(idempotency_key, _body_hash(head, digest), job)
@@ -242,8 +244,8 @@ class Submitter:
             if request in found
         }
 
-    def _create(self, job_id: str, staged: str, fields: Mapping[str, object], pending: str) -> bool:
-        """Create the job from the data written under the name `staged`. Return False if the job exists already."""
+    def _create(self, job_id: str, staged: Staged, fields: Mapping[str, object], pending: str) -> bool:
+        """Create the job from the data that was staged. Return False if the job exists already."""
         ranges = pending.split(",") if pending else []
         entries = [(str(fields["first"]), ",".join(ranges[at : at + RANGES])) for at in range(0, len(ranges), RANGES)]
         return self._ledger.create(job_id, staged, fields, entries)

@@ -18,6 +18,7 @@ from tasks.errors import InvalidLine
 from tasks.jobs.state.ledger import PAGE_ITEMS, Ledger
 from tasks.jobs.state.payloads import BLOCK_ITEMS, GROUPS_S, OFFSET_DIGITS, STAGING_S
 from tasks.jobs.state.storage import Storage, folder_path, items_path
+from tasks.redis_clock import read_time
 
 #: Number of lines written at a time: a multiple of the block size.
 PAGE = 10 * BLOCK_ITEMS
@@ -69,9 +70,9 @@ class Upload:
 
     def _keep(self) -> None:
         """Record progress: renew the upload's time in the set of abandoned folders, and the TTL of its keys."""
-        seconds, _ = self._state.time()
+        now = read_time(self._state)
         pipeline = self._state.pipeline(transaction=False)
-        pipeline.zadd(keys.staging(), {self.name: seconds})
+        pipeline.zadd(keys.staging(), {self.name: now})
         for key in (keys.job_offsets(self.name), keys.job_members(self.name), keys.job_awaited(self.name)):
             pipeline.expire(key, STAGING_S)
         pipeline.execute()

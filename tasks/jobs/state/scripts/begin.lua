@@ -10,8 +10,9 @@
 -- counted already or its job has ended.
 -- Invariants:
 --   * A request is claimed by at most one chunk at a time.
---   * A parked item belongs to the claim that it waits for, and no longer to its chunk.
+--   * A waiting item belongs to the claim that it waits for, and no longer to its chunk.
 --   * Only items of the recorded batch are suspects if the worker dies.
+-- @include away
 -- @include clock
 -- @include jobs
 -- @include passed
@@ -22,12 +23,13 @@ local record = {'begun_at', clock.stamp(now), 'deadline_at', clock.stamp(now + t
 local verdicts, is_owner = {}, false
 
 -- Claim a request for a chunk, or let the item wait for the chunk that has claimed it. Returns the item's verdict.
-local function claim(chunk_id, request, waiter)
+local function claim(chunk_id, request, job_id, stage, index)
   local owner = redis.call('GET', keys.claim(request))
   if owner == chunk_id then return 'r' end
   if owner and redis.call('EXISTS', keys.chunk(owner)) == 1 then
-    redis.call('SADD', keys.waiters(request), waiter)
+    redis.call('SADD', keys.waiters(request), job_id .. '|' .. stage .. '|' .. index)
     redis.call('EXPIRE', keys.waiters(request), constants.CLAIM_S)
+    away.add(job_id, stage, index, request)
     return 'w'
   end
   redis.call('SET', keys.claim(request), chunk_id, 'EX', constants.CLAIM_S)
@@ -46,7 +48,7 @@ while at <= #ARGV do
   for offset = 0, number - 1 do
     local index, request, verdict = ARGV[at + 2 + offset * 2], ARGV[at + 3 + offset * 2], 'x'
     if is_ours and not passed.is_set(job_id, stage, index) then
-      verdict = request == '' and 'r' or claim(chunk_id, request, job_id .. '|' .. stage .. '|' .. index)
+      verdict = request == '' and 'r' or claim(chunk_id, request, job_id, stage, index)
     end
     if verdict == 'r' then run[#run + 1] = tonumber(index) end
     if verdict == 'w' then parked[tonumber(index)] = true end

@@ -18,14 +18,19 @@
 -- is passed to the hook only if its item is counted now.
 -- Returns: the number of items counted now, and the job's state.
 -- Invariants:
---   * An item is counted once per stage, and only for the holder of its chunk's lease.
+--   * An item is counted once per stage, and only for the holder of its chunk's lease. A call of another process
+--     changes nothing.
+--   * When a chunk ends, each of its items is counted, away or pending.
 --   * The end of a job is a state, written in the same step as the count that completes the job.
+-- @include away
 -- @include chunks
 -- @include claims
 -- @include clock
 -- @include jobs
 -- @include passed
 -- @include pending
+-- @include ranges
+-- @include returns
 -- @include tally
 -- @include totals
 local FIELDS, FIRST_ITEM = 6, 9
@@ -48,6 +53,7 @@ local function retry(index, wish, ends_at, item_deadline_s)
   redis.call('HSET', keys.job_attempts(job_id), index,
     string.format('{"attempts":%d,"begun_at":%.6f}', wish.attempts, begun_at or now))
   redis.call('ZADD', keys.parked(), clock.stamp(due), job_id .. '|' .. stage .. '|' .. index)
+  away.add(job_id, stage, index, '')
   if wish.rests then pending.rest(job_id, stage, due) end
   return true
 end
@@ -64,8 +70,12 @@ local function counted_attachments()
 end
 
 local info = redis.call('HMGET', job, 'state', 'item_deadline_s', 'pool:' .. stage, 'cost:' .. stage)
+local held = redis.call('HMGET', chunk, 'lease_id', 'items', 'out')
 local state, item_deadline_s, pool, cost = info[1], tonumber(info[2] or ''), info[3], info[4]
-if jobs.is_runnable(state) and redis.call('HGET', chunk, 'lease_id') == lease_id then
+-- Only the holder changes anything: another caller has lost its lease, to recovery, or because Redis lost the take.
+if held[1] ~= lease_id then return {0, state or ''} end
+local settled = 0
+if jobs.is_runnable(state) then
   local ends_at, retried = nil, 0
   for at = FIRST_ITEM, FIRST_ITEM + (number - 1) * FIELDS, FIELDS do
     local is_parked = false
@@ -89,12 +99,18 @@ if jobs.is_runnable(state) and redis.call('HGET', chunk, 'lease_id') == lease_id
   end
   totals.count(retried, 'retries|' .. jobs.facts(job_id).kind)
   state = tally.close(results, counted_attachments())
+  settled = #results.counted + retried
 end
-local out = tonumber(redis.call('HGET', chunk, 'out') or 0)
+local out = tonumber(held[3] or 0)
 if out > 0 and number > 0 then chunks.release_slots(chunk_id, job_id, stage, math.min(out, number)) end
 for at = first_request, #ARGV do claims.release(chunk_id, ARGV[at]) end
 if is_over then
+  -- Usually the commit has every item of its chunk. Otherwise the others were counted before, or are pending again:
+  -- Redis may have lost the commits that counted them.
+  local left = {}
+  if settled < ranges.count(held[2]) and jobs.is_runnable(state) then left = returns.left(job_id, stage, held[2]) end
   claims.release_all(chunk_id)
   chunks.drop(chunk_id)
+  if #left > 0 then returns.put_back(job_id, stage, left) end
 end
 return {#results.counted, state or ''}

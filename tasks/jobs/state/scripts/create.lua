@@ -4,10 +4,12 @@
 --   1   job id
 --   2   temporary name that its items were stored under
 --   3   1 when its items are in the storage, else 0
---   4   number of fields of the job
---   5.. name and value of each field; then stage and entry of each pending entry
+--   4   number of blocks of items stored in Redis
+--   5   1 when its kind has a grouped stage, else 0
+--   6   number of fields of the job
+--   7.. name and value of each field; then stage and entry of each pending entry
 -- Returns: 1; 0 when the job exists already, because the request was repeated; -1 when its files were deleted
--- meanwhile.
+-- meanwhile; -2 when not everything that was stored for it is there, because Redis lost its last moment.
 -- Invariants:
 --   * A job is visible only once its items are complete.
 --   * A job is done when this returns if every item already has an outcome.
@@ -16,18 +18,44 @@
 -- @include endings
 -- @include events
 -- @include jobs
+-- @include passed
 -- @include pending
 -- @include totals
-local FIRST_FIELD = 5
-local job_id, staged, is_stored, fields = ARGV[1], ARGV[2], ARGV[3] == '1', 2 * tonumber(ARGV[4])
+local FIRST_FIELD = 7
+local job_id, staged, is_stored, fields = ARGV[1], ARGV[2], ARGV[3] == '1', 2 * tonumber(ARGV[6])
+local blocks, is_grouped = tonumber(ARGV[4]), ARGV[5] == '1'
 local job, now = keys.job(job_id), clock.now()
 local exists = redis.call('EXISTS', job) == 1
 if not exists then
   if is_stored and not redis.call('ZSCORE', keys.staging(), staged) then return -1 end
-  local at = clock.stamp(now)
-  redis.call('HSET', job, 'created_at', at, 'told_at', at, unpack(ARGV, FIRST_FIELD, FIRST_FIELD + fields - 1))
+  redis.call('HSET', job, 'created_at', clock.stamp(clock.wall()), 'told_at', clock.stamp(now), unpack(ARGV, FIRST_FIELD, FIRST_FIELD + fields - 1))
 end
 local facts, first = jobs.facts(job_id), jobs.stages(job_id)[1].name
+
+-- Return whether everything is there that was stored under the temporary name.
+local function is_whole()
+  if redis.call('HLEN', keys.job_blocks(staged)) ~= blocks then return false end
+  local gap = string.rep('\0', 2)
+  local offsets = redis.call('GET', keys.job_offsets(staged))
+  if is_stored and (not offsets or string.find(offsets, gap, 1, true)) then return false end
+  local prefilled, counts = 0, redis.call('HMGET', job, 'ok', 'failed')
+  for page = 0, math.floor(facts.total / constants.PAGE_ITEMS) do
+    local items = math.min(constants.PAGE_ITEMS, facts.total - page * constants.PAGE_ITEMS)
+    local digits = redis.call('GET', keys.job_groups(staged, page)) or ''
+    if is_grouped and (#digits ~= items * constants.GROUP_DIGITS or string.find(digits, gap, 1, true)) then
+      return false
+    end
+    prefilled = prefilled + redis.call('BITCOUNT', keys.job_passed(staged, first, page))
+  end
+  local number = tonumber(counts[1]) + tonumber(counts[2])
+  if prefilled ~= number or redis.call('HLEN', keys.job_outcomes(staged, 0)) ~= number then return false end
+  return not is_grouped or redis.call('HLEN', keys.job_members(staged)) == redis.call('HLEN', keys.job_awaited(staged))
+end
+
+if not exists and not is_whole() then
+  redis.call('DEL', job)
+  return -2
+end
 
 -- Rename a temporary key to the job's key; or delete it, if the job exists already and has its own key.
 local function adopt(from, to)
@@ -49,7 +77,8 @@ for page = 0, math.floor(facts.total / constants.PAGE_ITEMS) do
 end
 if exists then return 0 end
 redis.call('ZREM', keys.staging(), staged)
-redis.call('ZADD', keys.jobs(), clock.stamp(now), job_id)
+redis.call('ZADD', keys.jobs(), clock.stamp(clock.wall()), job_id)
+redis.call('ZADD', keys.active(), clock.stamp(now), job_id)
 local info = redis.call('HMGET', job, 'ok', 'cached', 'priority', 'deadline_s')
 totals.count(1, 'jobs|' .. facts.kind)
 totals.count(jobs.items_of(job_id, info[1]), 'items|' .. facts.kind .. '|ok')

@@ -8,7 +8,9 @@
 --   4   maximum number of items of a chunk
 --   5   consumers of the pool
 --   6   queue whose waiting chunks are counted in the reply, or ''
---   7.. four values per queue: queue, its consumers, models loaded by its worker (separated by commas), pools that it
+--   7   suffix of the ids of the new chunks, random, so that an id is never used twice, even if Redis lost the last
+--       chunks that it had numbered
+--   8.. four values per queue: queue, its consumers, models loaded by its worker (separated by commas), pools that it
 --       serves (separated by commas)
 -- Returns: the number of chunks that wait on the queue of ARGV[6]; then queue, chunk id, job id and priority of each
 -- message to publish. If several chunks wait on a queue already, their messages are enough: a worker that ends a chunk
@@ -22,7 +24,7 @@
 -- @include jobs
 -- @include pending
 -- @include ranges
-local FIRST_QUEUE, FIELDS = 7, 4
+local FIRST_QUEUE, FIELDS = 8, 4
 -- Maximum number of chunks per consumer that a queue may hold, even while the chunks are small.
 local MOST_CHUNKS = 256
 -- Chunks per consumer: the chunk in progress and the next chunk. More for an engine with continuous batching, which
@@ -229,7 +231,7 @@ local function add_chunk(queue, readers, loaded, takes)
   local ready, member = keys.ready(info[2], priority), job_id .. '|' .. stage
   if redis.call('ZSCORE', ready, member) then redis.call('ZINCRBY', ready, seconds, member) end
   local sequence = redis.call('INCR', keys.sequence())
-  local chunk_id = job_id .. '.' .. sequence
+  local chunk_id = job_id .. '.' .. sequence .. '-' .. ARGV[7]
   redis.call('HSET', keys.chunk(chunk_id), 'job_id', job_id, 'stage', stage, 'items', items, 'count', number,
     'mode', mode, 'queue', queue, 'state', constants.DISPATCHED, 'dispatched_at', at, 'priority', priority,
     'sequence', sequence, 'seconds', seconds, 'batch_key', info[3])

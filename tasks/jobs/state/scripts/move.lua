@@ -11,15 +11,17 @@
 -- state.
 -- Invariants:
 --   * An outcome is deleted from Redis in the same atomic step that records the name of its file.
+--   * Only the holder of the chunk's lease changes anything; a part of an ended chunk that was not moved is pending again.
 --   * If two workers write files for a part, the first file stays the part's file.
--- @include chunks
 -- @include endings
 -- @include jobs
 -- @include parts
+-- @include returns
 local job_id, chunk_id, lease_id = ARGV[1], ARGV[2], ARGV[3]
 local part, file, is_over = tonumber(ARGV[4]), ARGV[5], ARGV[6] == '1'
 local state, is_needed, replaced = jobs.state(job_id), 0, ''
-if jobs.is_runnable(state) and redis.call('HGET', keys.chunk(chunk_id), 'lease_id') == lease_id then
+if redis.call('HGET', keys.chunk(chunk_id), 'lease_id') ~= lease_id then return {0, '', state or ''} end
+if jobs.is_runnable(state) then
   local before = redis.call('HGET', keys.job_parts(job_id), part) or ''
   if file ~= '' and before == file then
     is_needed = 1 -- the reply to an earlier call was lost
@@ -28,5 +30,5 @@ if jobs.is_runnable(state) and redis.call('HGET', keys.chunk(chunk_id), 'lease_i
   end
   state = endings.check(job_id)
 end
-if is_over then chunks.drop(chunk_id) end
+if is_over then returns.end_chunk(chunk_id) end
 return {is_needed, replaced, state or ''}

@@ -17,9 +17,9 @@
 -- @include events
 -- @include jobs
 -- @include parts
--- @include passed
 -- @include pending
 -- @include ranges
+-- @include returns
 -- @include tally
 -- @include totals
 local incarnation, is_proven, most_deaths = ARGV[1], ARGV[2] == '1', tonumber(ARGV[3])
@@ -27,14 +27,6 @@ local batch, batch_chunks = commands.read_hash(keys.batch(incarnation)), 0
 local is_late = batch.late == '1'
 for field in pairs(batch) do
   if field ~= 'begun_at' and field ~= 'deadline_at' and field ~= 'late' then batch_chunks = batch_chunks + 1 end
-end
-
-local function not_counted(job_id, stage, items)
-  local left = {}
-  for _, index in ipairs(ranges.expand(items)) do
-    if not passed.is_set(job_id, stage, index) then left[#left + 1] = index end
-  end
-  return left
 end
 
 -- Fail items that ran alone and killed their worker. A failed item still passes to the grouped stage of its group.
@@ -83,18 +75,18 @@ for _, chunk_id in ipairs(held) do
   claims.release_all(chunk_id)
   chunks.drop(chunk_id)
   if job_id and jobs.is_runnable(jobs.state(job_id)) then
-    local left = not_counted(job_id, stage, items)
+    local left = returns.left(job_id, stage, items)
     put_back = put_back + #left
     back[job_id] = (back[job_id] or 0) + #left
     local suspects, is_suspect, innocent = {}, {}, {}
-    if is_proven and batch[chunk_id] then suspects = not_counted(job_id, stage, batch[chunk_id]) end
+    if is_proven and batch[chunk_id] then suspects = returns.left(job_id, stage, batch[chunk_id]) end
     for _, index in ipairs(suspects) do is_suspect[index] = true end
     for _, index in ipairs(left) do
       if not is_suspect[index] then innocent[#innocent + 1] = index end
     end
-    local is_grouped = redis.call('HGET', keys.job(job_id), 'grouped:' .. stage) == '1'
-    pending.push(job_id, stage, (is_grouped and '=' or '') .. ranges.compress(innocent), true)
+    returns.put_back(job_id, stage, innocent)
     if #suspects > 0 then
+      local is_grouped = redis.call('HGET', keys.job(job_id), 'grouped:' .. stage) == '1'
       local is_one = is_grouped or ranges.count(batch[chunk_id]) == 1
       isolate(job_id, stage, suspects, mode == '!' and batch_chunks == 1 and is_one, is_grouped)
     end

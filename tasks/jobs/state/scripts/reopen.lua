@@ -12,6 +12,7 @@
 --   * A job is `reopening` from the first call to the last: it neither runs nor ends, see tasks/jobs/states.py.
 --   * An item is subtracted from the counters before it is pending again; no result of the last epoch counts in the new
 --     epoch.
+-- @include away
 -- @include chunks
 -- @include claims
 -- @include clock
@@ -40,6 +41,8 @@ local function begin_epoch()
 end
 
 if state ~= constants.REOPENING then begin_epoch() end
+redis.call('HSET', job, 'reopened_at', clock.stamp(clock.now()))
+redis.call('ZADD', keys.active(), clock.stamp(clock.now()), job_id)
 local stages, facts = jobs.stages(job_id), jobs.facts(job_id)
 
 -- Set the number of a stored job's items that are in flight, and make complete parts pending that were not moved to
@@ -103,6 +106,7 @@ for at = 3, #ARGV, 4 do
   end
   for _, stage in ipairs(stages) do
     if stage.name ~= constants.PARTS then passed.set(job_id, stage.name, index, 0) end
+    away.remove(job_id, stage.name, index)
     if stage.grouped then
       local group = groups.of(job_id, index)
       redis.call('HSET', keys.job_awaited(job_id), group, ranges.count(groups.members(job_id, group)))

@@ -54,7 +54,7 @@ local function take(chunk_id)
   redis.call('SADD', keys.held(incarnation), chunk_id)
   redis.call('SADD', keys.holders(), incarnation)
   if state == 'queued' then
-    redis.call('HSET', keys.job(job_id), 'state', 'running', 'started_at', at)
+    redis.call('HSET', keys.job(job_id), 'state', 'running', 'started_at', clock.stamp(clock.wall()))
     events.publish(job_id, 'running')
     events.log(job_id, 'running')
   end

@@ -25,9 +25,9 @@ end
 -- End a job in this state. Pending items and dispatched chunks are dropped; running chunks continue until their worker
 -- checks whether the job has ended.
 function endings.end_job(job_id, state, reason)
-  local at = clock.now()
+  local at = clock.wall()
   local info = redis.call('HMGET', keys.job(job_id), 'ok', 'failed', 'total', 'keep_s', 'created_at')
-  local ok, failed, total, seconds = info[1], info[2], info[3], at - tonumber(info[5] or at)
+  local ok, failed, total, seconds = info[1], info[2], info[3], math.max(0, at - tonumber(info[5] or at))
   count_end(job_id, state, tonumber(total) - tonumber(ok) - tonumber(failed), seconds)
   redis.call('HSET', keys.job(job_id), 'state', state, 'ended_at', clock.stamp(at), 'reason', reason)
   for _, stage in ipairs(jobs.stages(job_id)) do
@@ -39,7 +39,8 @@ function endings.end_job(job_id, state, reason)
     if redis.call('HGET', keys.chunk(chunk_id), 'state') == constants.DISPATCHED then chunks.drop(chunk_id) end
   end
   redis.call('ZREM', keys.deadlines(), job_id)
-  redis.call('ZADD', keys.expiry(), clock.stamp(at + tonumber(info[4])), job_id)
+  redis.call('ZREM', keys.active(), job_id)
+  redis.call('ZADD', keys.expiry(), clock.stamp(clock.now() + tonumber(info[4])), job_id)
   events.publish(job_id, state, {'ok', ok, 'failed', failed, 'total', total, 'reason', reason})
   events.log(job_id, state, {ok = jobs.items_of(job_id, ok), failed = jobs.items_of(job_id, failed),
     total = jobs.items_of(job_id, total), seconds = seconds, reason = reason})

@@ -1,4 +1,5 @@
 -- Pending items: lists of the items that wait for a chunk of a stage, and sorted sets of the jobs with pending items.
+-- @include away
 -- @include clock
 -- @include jobs
 -- @include ranges
@@ -52,14 +53,10 @@ function pending.push(job_id, stage, entry, at_front)
   pending.make_ready(job_id, stage)
 end
 
--- Make an item pending again that was parked or waited for a claim. An item that a retry of the job sent back to its
--- first stage meanwhile has no input for a later stage, and is ignored.
+-- Make an item pending again that was parked or waited for a claim. An item that is not away any more is ignored: a
+-- retry of the job sent it back to its first stage meanwhile, or the job was removed.
 function pending.resume(job_id, stage, index)
-  local first = redis.call('HGET', keys.job(job_id), 'first')
-  if not first then return end
-  local needs_carry = first ~= stage and stage ~= constants.PARTS
-  if needs_carry and redis.call('HEXISTS', keys.job_carry(job_id), index) == 0 then return end
-  pending.push(job_id, stage, index, true)
+  if away.remove(job_id, stage, index) then pending.push(job_id, stage, index, true) end
 end
 
 return pending

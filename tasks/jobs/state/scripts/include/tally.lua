@@ -21,7 +21,7 @@ end
 local function send_on(results, index, stage, outcome)
   local job_id = results.job_id
   table.insert(results.carry, index)
-  table.insert(results.carry, outcome)
+  table.insert(results.carry, stage .. constants.CARRY_SEPARATOR .. outcome)
   if results.grouped[stage] == nil then
     results.grouped[stage] = redis.call('HGET', keys.job(job_id), 'grouped:' .. stage) == '1'
   end
