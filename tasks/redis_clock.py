@@ -1,6 +1,6 @@
 """Time of the state Redis as the Lua scripts read it for due times and leases: it never goes back (`clock.lua`)."""
 
-from typing import Any, cast
+from typing import Any
 
 from redis import Redis
 from redis.client import Pipeline
@@ -22,6 +22,6 @@ def parse_time(time: Any, offset: Any) -> float:
 
 def read_time(state: Redis) -> float:
     """Return the time in seconds."""
-    pipeline = cast(Pipeline, state.pipeline(transaction=False))
+    pipeline = state.pipeline(transaction=False)
     ask_time(pipeline)
     return parse_time(*pipeline.execute())

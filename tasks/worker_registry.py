@@ -17,6 +17,7 @@ from config.pools import WorkerPool
 from tasks import lua
 from tasks.episodes.policy_servers import PolicyServer
 from tasks.errors import WorkerNameTaken
+from tasks.redis_clock import ask_time, parse_time
 
 _SCRIPTS = Path(__file__).with_name("scripts")
 
@@ -155,11 +156,14 @@ class Registry:
         for name in names:
             pipeline.hgetall(keys.worker(name))
             pipeline.mget(keys.worker_models(name), keys.worker_policies(name))
-        replies = pipeline.execute()
+        ask_time(pipeline)
+        *replies, time, offset = pipeline.execute()
+        # The TTL of a record is too long when the clock of the Redis server was set back meanwhile.
+        since = parse_time(time, offset) - self._lifetime_ms / 1000
         return [
             _with_reports(Worker.from_record(record), *reports)
             for record, reports in zip(replies[::2], replies[1::2], strict=True)
-            if record
+            if record and float(record["beat_at"]) >= since
         ]
 
 

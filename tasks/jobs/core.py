@@ -82,6 +82,11 @@ class JobCore(CoreParts):
         number of items."""
         return JobRetry(self).run(job_id)
 
+    def purge(self, job_id: str) -> None:
+        """Delete an ended job with its results, as if it had expired. Its files are deleted soon after."""
+        if not self.ledger.remove(job_id):
+            raise Conflict("The job runs again: it was retried meanwhile.")
+
     def repair(self, job_id: str) -> int:
         """Make every item of an active job pending again that is in no place, so that nothing would run it, and
         complete an interrupted retry. Returns the number of items; 0 for a sound job."""

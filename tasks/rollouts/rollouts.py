@@ -16,13 +16,13 @@ from tasks.errors import Conflict, InvalidRequest, StorageUnavailable, UnknownJo
 from tasks.jobs.core import JobCore
 from tasks.jobs.model import JobHead
 from tasks.jobs.state.storage import NewFile, weights_path
+from tasks.redis_clock import ask_time, parse_time
 from tasks.rollouts.kind import Rollout
 from tasks.rollouts.metrics import Counts, Figures, batch_figures, statistics
 from tasks.rollouts.model import RolloutSpec
 from tasks.rollouts.sample_queue import SCRIPTS, Batch, SampleQueue, Wish
 from tasks.rollouts.task import send_word
 from tasks.rollouts.weight_versions import SyncStatus, Versions
-from tasks.redis_clock import ask_time, parse_time
 
 #: Number of outcomes of prompts that are kept; the samples themselves are in the queue.
 KEPT_ITEMS = 1000

@@ -14,9 +14,11 @@
 -- @include clock
 local name, incarnation, launcher = ARGV[1], ARGV[2], ARGV[3]
 local record = keys.worker(name)
-local holder = redis.call('HMGET', record, 'incarnation', 'launcher', 'host', 'pid')
+local holder = redis.call('HMGET', record, 'incarnation', 'launcher', 'host', 'pid', 'beat_at')
+-- After the clock was set back, the TTL of a record is longer than it should be.
+local is_live = clock.now() - tonumber(holder[5] or 0) <= tonumber(ARGV[4]) / 1000
 if holder[1] and holder[1] ~= incarnation then
-  if holder[2] ~= launcher then return {holder[3], holder[4]} end
+  if holder[2] ~= launcher and is_live then return {holder[3], holder[4]} end
   redis.call('DEL', record)
 end
 redis.call('HSET', record, 'beat_at', clock.stamp(clock.now()), unpack(ARGV, 5))

@@ -78,6 +78,14 @@ class RetriedJob(JobView):
     retried: int = Field(description="Number of items that are retried.")
 
 
+class RepairedJob(JobView):
+    repaired: int = Field(description="Number of items that are pending again; 0 if nothing was wrong.")
+
+
+class CancelQuery(StrictModel):
+    purge: bool = Field(default=False, description="Also delete the job with its results, as if it had expired.")
+
+
 class JobPage(StrictModel):
     jobs: list[JobView]
     next: str | None = Field(

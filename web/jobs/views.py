@@ -1,4 +1,4 @@
-"""`/v1/jobs`: submit, list, read, cancel, retry, pause and resume jobs."""
+"""`/v1/jobs`: submit, list, read, cancel, retry, repair, pause and resume jobs."""
 
 from flask import Blueprint, Response
 
@@ -10,7 +10,16 @@ from web.http.openapi.describe import described
 from web.http.validation import read_query
 from web.jobs import submission
 from web.jobs.job_responses import MAX_ROWS, job_view, rows, with_rows
-from web.jobs.schemas import JobListQuery, JobPage, JobView, JobWithResults, RetriedJob, SubmitQuery
+from web.jobs.schemas import (
+    CancelQuery,
+    JobListQuery,
+    JobPage,
+    JobView,
+    JobWithResults,
+    RepairedJob,
+    RetriedJob,
+    SubmitQuery,
+)
 from web.services import services
 
 blueprint = Blueprint("jobs", __name__, url_prefix="/v1/jobs")
@@ -55,10 +64,31 @@ def look(job_id: str) -> Response:
 
 
 @blueprint.delete("/<job_id>")
-@described("Cancel a job. Its results so far stay readable. Idempotent.", {200: JobView}, errors=(404,))
+@described(
+    "Cancel a job. Its results so far stay readable; with `purge`, the job and its results are deleted.",
+    {200: JobView},
+    query=CancelQuery,
+    errors=(404, 422),
+)
 def cancel(job_id: str) -> Response:
+    purges = read_query(CancelQuery).purge
     services().core.cancel(find(job_id).id)
-    return json_response(job_view(find(job_id)))
+    view = job_view(find(job_id))
+    if purges:
+        services().core.purge(job_id)
+    return json_response(view)
+
+
+@blueprint.post("/<job_id>/repair")
+@described(
+    "Check a job that stands still, and repair it: items that nothing would run are pending again, and an interrupted "
+    "retry is completed. Workers do this by themselves every few seconds; a sound job is not changed.",
+    {200: RepairedJob},
+    errors=(404,),
+)
+def repair(job_id: str) -> Response:
+    repaired = services().core.repair(find(job_id).id)
+    return json_response(job_view(find(job_id)) | {"repaired": repaired})
 
 
 @blueprint.post("/<job_id>/retry")

@@ -69,7 +69,9 @@ METRICS = (
     _gauge("assay_pool_waiting_seconds", "pool", "Longest time in seconds for which a waiting job got no chunk."),
     _counter("assay_chunks_dispatched", "", "Dispatched chunks."),
     _counter("assay_chunks_recovered", "", "Chunks recovered from processes that died or stopped their heartbeat."),
-    _counter("assay_items_repaired", "kind", "Items that an audit found in no place and made pending again: report it."),
+    _counter(
+        "assay_items_repaired", "kind", "Items that an audit found in no place and made pending again: report it."
+    ),
     _counter("assay_processes_lost", "proof", "Processes lost while they held chunks: `seen` to end, or `silent`."),
     # Workers and devices.
     _gauge("assay_workers", "pool state", "Live workers."),

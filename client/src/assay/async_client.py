@@ -196,6 +196,14 @@ class AsyncJob(BaseJob):
     async def cancel(self) -> AsyncJob:
         return await self._changed(calls.cancel(self.id))
 
+    async def purge(self) -> AsyncJob:
+        """Cancel the job, and delete it with its results."""
+        return await self._changed(calls.purge(self.id))
+
+    async def repair(self) -> int:
+        """Check a job that stands still, and repair it. Return the number of items that are pending again."""
+        return await self._client.call(calls.repair(self.id))
+
     async def retry(self) -> AsyncJob:
         return await self._changed(calls.retry(self.id))
 

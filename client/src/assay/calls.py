@@ -91,6 +91,14 @@ def cancel(job_id: str) -> Call[JobView]:
     return Call("DELETE", _path(job_id), _view)
 
 
+def purge(job_id: str) -> Call[JobView]:
+    return Call("DELETE", _path(job_id), _view, params={"purge": "true"})
+
+
+def repair(job_id: str) -> Call[int]:
+    return Call("POST", _path(job_id, "/repair"), lambda reply: int(reply.json()["repaired"]))
+
+
 def pause(job_id: str) -> Call[JobView]:
     return Call("POST", _path(job_id, "/pause"), _view)
 

@@ -231,6 +231,14 @@ class Job(BaseJob):
         """Cancel the job. Items that already have an outcome keep it."""
         return self._changed(calls.cancel(self.id))
 
+    def purge(self) -> Job:
+        """Cancel the job, and delete it with its results."""
+        return self._changed(calls.purge(self.id))
+
+    def repair(self) -> int:
+        """Check a job that stands still, and repair it. Return the number of items that are pending again."""
+        return self._client.call(calls.repair(self.id))
+
     def retry(self) -> Job:
         """Run the failed items again."""
         return self._changed(calls.retry(self.id))

@@ -71,7 +71,9 @@ class Recovery:
             log.error("job %s stood still: %d items were in no place and are pending again", job, items)
         for job in found.interrupted:
             try:
-                log.warning("the retry of job %s was interrupted, and continues: %d items", job, self._job_retry.run(job))
+                log.warning(
+                    "the retry of job %s was interrupted, and continues: %d items", job, self._job_retry.run(job)
+                )
             except AssayError as error:  # it was cancelled or removed meanwhile, or its storage is unavailable
                 log.warning("the retry of job %s cannot continue: %s", job, error)
 

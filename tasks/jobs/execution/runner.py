@@ -53,8 +53,8 @@ class Runner:
         self._queue = worker.queues[0]
         self._pool = worker.pool
         self._trace = ChunkTrace(tracer, self._worker, self._queue)
-        self._held = HeldChunks(core.ledger, lambda: self.incarnation)
-        recorder = Recorder(core.ledger, core.cache, core.values(), self._worker, self._trace, self._held.end)
+        self.held = HeldChunks(core.ledger, lambda: self.incarnation)
+        recorder = Recorder(core.ledger, core.cache, core.values(), self._worker, self._trace, self.held.end)
         fill = partial(core.dispatcher.fill, self._pool)
         self._parts = PartMover(core)
         self._batches = BatchRunner(recorder, core.store, runtime, lambda: retry_redis(fill))
@@ -93,17 +93,17 @@ class Runner:
     def _take(self, chunk: str = "") -> list[Chunk]:
         lease_id = uuid4().hex
         take = partial(self._ledger.take, self._queue, chunk, self.incarnation, self._worker, lease_id)
-        return self._held.take(lease_id, lambda: retry_redis(take))
+        return self.held.take(lease_id, lambda: retry_redis(take))
 
     def close(self) -> None:
-        self._held.close()
+        self.held.close()
 
     def _run_safely(self, chunks: list[Chunk]) -> set[str]:
         """Run chunks, and forget them then, whatever happened."""
         try:
             return self._run_or_fail(chunks)
         finally:
-            self._held.end(chunks)
+            self.held.end(chunks)
 
     def _run_or_fail(self, chunks: list[Chunk]) -> set[str]:
         """Run chunks; an unexpected exception fails their items. Otherwise a live worker would keep the lease of a

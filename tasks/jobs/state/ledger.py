@@ -379,10 +379,9 @@ class Ledger:
             pipeline.evalsha(sha, 0, *commit.arguments())
         return list(pipeline.execute())
 
-    def move(self, chunk: Chunk, part: int, file: str, over: bool) -> tuple[bool, str]:
-        """Return whether the file has the part now, and the file that it replaces, if any."""
-        wanted, replaced, _ = self._call("move", chunk.job_id, chunk.id, chunk.lease_id, part, file, int(over))
-        return bool(wanted), str(replaced)
+    def move(self, chunk: Chunk, part: int, file: str, over: bool) -> bool:
+        """Move the outcomes of a part to a file that has a copy of them. Returns whether it is the part's file now."""
+        return bool(self._call("move", chunk.job_id, chunk.id, chunk.lease_id, part, file, int(over)))
 
     # --- recovery ---
 

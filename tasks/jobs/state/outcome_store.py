@@ -84,9 +84,8 @@ class OutcomeStore:
             page = [line for _, line in self._in_redis(job, start, min(start + PAGE, job.total), moved) if line]
             file.write(("\n".join(page) + "\n").encode())
         file.finish()
-        wanted, replaced = ledger.move(chunk, part, path, over)
-        for superfluous in ([replaced] if replaced else []) + ([] if wanted else [path]):
-            self._storage.delete_file(superfluous)
+        if not ledger.move(chunk, part, path, over):
+            self._storage.delete_file(path)
 
     def _in_redis(self, job: Job, start: int, stop: int, moved: dict[int, str]) -> Iterator[tuple[int, str | None]]:
         for first in range(start, stop, PAGE):

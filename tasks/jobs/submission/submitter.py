@@ -178,7 +178,9 @@ class Submitter:
             staged, digest = Staged(upload.name), upload.digest
             layout = Layout(upload.name, loop=PromptLoop(upload.total, seed))
         elif first:
-            staged = replace(staged, blocks=self._payloads.write(staged.name, [quick_json.read(line) for line in first]))
+            staged = replace(
+                staged, blocks=self._payloads.write(staged.name, [quick_json.read(line) for line in first])
+            )
             layout = Layout(loop=PromptLoop(len(first), seed))
         if idempotency_key:
             job = self._reserve(idempotency_key, _body_hash(head, digest), job)

@@ -1,4 +1,4 @@
-"""`assay doctor`: print a line for each check of a deployment, with a fix for each problem."""
+"""`assay doctor`: print a line for each check of a deployment, with a fix for each problem; or repair a job."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from assay.retry import Retry
 
 
 def doctor(session: Session) -> int:
+    if session.args.repair:
+        return _repair(session, session.args.repair)
     findings: list[Finding] = []
     for finding in _run_checks(session):
         findings.append(finding)
@@ -28,6 +30,20 @@ def doctor(session: Session) -> int:
         counts = {level: sum(each.level == level for each in findings) for level in ("ok", "warn", "FAIL", "skip")}
         session.screen.line(", ".join(f"{count} {level}" for level, count in counts.items() if count))
     return exits.FAILED if failed else exits.OK
+
+
+def _repair(session: Session, job_id: str) -> int:
+    with Assay(session.args.url) as client:
+        job = client.job(job_id)
+        repaired = job.repair()
+        state = job.refresh().state
+    if session.screen.as_json:
+        session.screen.json({"job": job_id, "repaired": repaired, "state": state})
+    elif repaired:
+        session.screen.line(f"job {job_id} ({state}): {repaired} items that nothing would have run are pending again")
+    else:
+        session.screen.line(f"job {job_id} ({state}): nothing to repair")
+    return exits.OK
 
 
 def _run_checks(session: Session) -> Iterator[Finding]:

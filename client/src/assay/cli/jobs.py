@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import uuid
-from typing import Any
+from typing import Any, Callable
 
 from assay import submission
 from assay.cli import exits, files, summary
@@ -149,18 +149,17 @@ def _write(row: Row) -> None:
 
 
 def cancel(session: Session) -> int:
-    return _each(session, "cancel")
+    return _each(session, Job.purge if session.args.purge else Job.cancel)
 
 
 def retry(session: Session) -> int:
-    return _each(session, "retry")
+    return _each(session, Job.retry)
 
 
-def _each(session: Session, action: str) -> int:
+def _each(session: Session, action: Callable[[Job], Job]) -> int:
     views = []
     for name in session.args.jobs:
-        job = session.client.job(name)
-        views.append((job.cancel() if action == "cancel" else job.retry()).view)
+        views.append(action(session.client.job(name)).view)
         if not session.screen.as_json:
             session.screen.line(summary.one_line(views[-1]))
     if session.screen.as_json:

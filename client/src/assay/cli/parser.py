@@ -76,6 +76,7 @@ def build() -> argparse.ArgumentParser:
     calibration.add_argument("job", help="id of the job")
     cancel = add("cancel", jobs.cancel, "cancel jobs; items that already have an outcome keep it")
     cancel.add_argument("jobs", nargs="+", metavar="job", help="id of a job")
+    cancel.add_argument("--purge", action="store_true", help="also delete the jobs with their results")
     retry = add("retry", jobs.retry, "run the failed items of jobs again")
     retry.add_argument("jobs", nargs="+", metavar="job", help="id of a job")
     add("queues", fleet.queues, "list the queues, with their waiting messages and their workers")
@@ -97,6 +98,7 @@ def build() -> argparse.ArgumentParser:
     checks.add_argument(
         "--checkout", default=".", metavar="FOLDER", help="folder of a server checkout, to also check this host (.)"
     )
+    checks.add_argument("--repair", metavar="JOB", help="instead, repair a job that stands still")
     shell = add("completion", lambda session: completion.command(session, build()), "print a shell completion script")
     shell.add_argument("shell", choices=completion.SHELLS)
     return parser

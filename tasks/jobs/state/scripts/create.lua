@@ -18,7 +18,6 @@
 -- @include endings
 -- @include events
 -- @include jobs
--- @include passed
 -- @include pending
 -- @include totals
 local FIRST_FIELD = 7
@@ -28,7 +27,8 @@ local job, now = keys.job(job_id), clock.now()
 local exists = redis.call('EXISTS', job) == 1
 if not exists then
   if is_stored and not redis.call('ZSCORE', keys.staging(), staged) then return -1 end
-  redis.call('HSET', job, 'created_at', clock.stamp(clock.wall()), 'told_at', clock.stamp(now), unpack(ARGV, FIRST_FIELD, FIRST_FIELD + fields - 1))
+  local wall, at = clock.stamp(clock.wall()), clock.stamp(now)
+  redis.call('HSET', job, 'created_at', wall, 'told_at', at, unpack(ARGV, FIRST_FIELD, FIRST_FIELD + fields - 1))
 end
 local facts, first = jobs.facts(job_id), jobs.stages(job_id)[1].name
 

@@ -221,10 +221,10 @@ local function add_chunk(queue, readers, loaded, takes)
     return true
   end
   local items, mode, number = take_pending(job_id, stage, wanted)
-  redis.call('HINCRBY', job, 'pending:' .. stage, -number)
-  pending.count_inflight(job_id, stage, number)
   if redis.call('EXISTS', keys.job_pending(job_id, stage)) == 0 then pending.make_unready(job_id, stage) end
   if number == 0 then return true end
+  redis.call('HINCRBY', job, 'pending:' .. stage, -number)
+  pending.count_inflight(job_id, stage, number)
   local seconds, at = number * cost, clock.stamp(clock.now())
   redis.call('HINCRBYFLOAT', job, 'used:' .. stage, seconds)
   redis.call('HSET', job, 'served_at:' .. stage, at)

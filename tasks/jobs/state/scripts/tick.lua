@@ -14,7 +14,8 @@
 -- @include jobs
 -- @include pending
 local MOST_PARKED, MOST_JOBS = 500, 100
-local every_s, stall_s, grace_s, abandoned_s = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local every_s, stall_s = tonumber(ARGV[1]), tonumber(ARGV[2])
+local grace_s, abandoned_s = tonumber(ARGV[3]), tonumber(ARGV[4])
 local set_back = clock.correct()
 local now = clock.now()
 local info = redis.call('HMGET', keys.tick(), 'last', 'grace_until')

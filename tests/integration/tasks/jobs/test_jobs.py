@@ -378,10 +378,19 @@ def test_a_broken_kind_fails_its_items_and_keeps_no_chunk(fleet: Fleet, monkeypa
     assert fleet.core.state.smembers(keys.holders()) == set()
 
 
-def test_a_cancelled_job_is_not_retried(fleet: Fleet) -> None:
-    job = fleet.submit(*items(1))
+def test_a_cancelled_job_is_retried(fleet: Fleet) -> None:
+    hand = fleet.hire()
+    job = fleet.submit(*items(1, 2))
     fleet.core.cancel(job)
-    with pytest.raises(Conflict):
+    hand.work()
+    assert (fleet.job(job).state, fleet.computed()) == ("cancelled", [])
+    assert fleet.core.retry_failed(job) == 2
+    assert fleet.finish(job, hand).ok == 2
+
+
+def test_an_active_job_is_not_retried(fleet: Fleet) -> None:
+    job = fleet.submit(*items(1))
+    with pytest.raises(Conflict, match="only a job that has ended"):
         fleet.core.retry_failed(job)
 
 
@@ -429,6 +438,6 @@ def test_an_expired_job_leaves_nothing_behind(fleet: Fleet, state: Any) -> None:
     fleet.tick()
     fleet.tick()  # the second tick would delete files, which this small job does not have
     left = {key for key in state.keys("assay:*") if not key.startswith(("assay:cache:", "assay:worker"))} - before
-    assert left <= {keys.queues(), keys.sequence(), keys.tick(), keys.tick_lock(), keys.totals(), keys.happened()}
+    assert left <= {keys.queues(), keys.sequence(), keys.tick(), keys.clock(), keys.totals(), keys.happened()}
     with pytest.raises(UnknownJob):
         fleet.job(job)

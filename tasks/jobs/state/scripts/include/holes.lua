@@ -3,19 +3,24 @@
 -- @include away
 -- @include groups
 -- @include jobs
--- @include parts
 -- @include passed
 -- @include pending
 -- @include ranges
 local holes = {}
 
--- Return the items of a stage that are pending or in a chunk, as a table of `true` by index.
+-- Return the items of a stage that are pending or in a chunk, as a table of `true` by index. Corrects the number of
+-- pending items.
 local function placed(job_id, stage)
   local found = {}
   local function add(set)
     for _, index in ipairs(ranges.expand(set)) do found[index] = true end
   end
-  for _, entry in ipairs(redis.call('LRANGE', keys.job_pending(job_id, stage), 0, -1)) do add(entry) end
+  local number = 0
+  for _, entry in ipairs(redis.call('LRANGE', keys.job_pending(job_id, stage), 0, -1)) do
+    add(entry)
+    number = number + ranges.count(entry)
+  end
+  redis.call('HSET', keys.job(job_id), 'pending:' .. stage, number)
   for _, chunk_id in ipairs(redis.call('SMEMBERS', keys.job_chunks(job_id))) do
     local info = redis.call('HMGET', keys.chunk(chunk_id), 'stage', 'items')
     if info[1] == stage then add(info[2]) end
@@ -38,10 +43,10 @@ end
 -- Return the items of the first stage that are not counted, as a list.
 local function not_passed(job_id, stage)
   local facts, left = jobs.facts(job_id), {}
-  local first = facts.trimmed
-  for page = math.floor(first / constants.PAGE_ITEMS), math.floor(math.max(0, facts.total - 1) / constants.PAGE_ITEMS) do
-    local bits, start = redis.call('GET', keys.job_passed(job_id, stage, page)) or '', page * constants.PAGE_ITEMS
-    local last = math.min(constants.PAGE_ITEMS, facts.total - start) - 1
+  local first, size = facts.trimmed, constants.PAGE_ITEMS
+  for page = math.floor(first / size), math.floor(math.max(0, facts.total - 1) / size) do
+    local bits, start = redis.call('GET', keys.job_passed(job_id, stage, page)) or '', page * size
+    local last = math.min(size, facts.total - start) - 1
     for at = 0, math.floor(last / 8) do
       local byte = string.byte(bits, at + 1) or 0
       if byte < 255 then
