@@ -28,6 +28,7 @@ PARTS = {
     "core": Part("The job core", 12),
     "large": Part("A million items", 12),
     "http": Part("The HTTP API", 10),
+    "failover": Part("Failover of Redis", 60, in_brief=("--trials", "1")),
     "dashboard": Part("The dashboard", 8),
     "judging": Part("Judging", 10),
     "rewards": Part("Rewards for a trainer", 12),

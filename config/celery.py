@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from config import queues
+from config.redis_urls import SentinelUrl, is_sentinel
 from config.schedule import LATE_S, parse_schedule
 from config.settings import Settings
 
@@ -16,7 +17,7 @@ def celery_config(settings: Settings, consumed: Sequence[str] = ()) -> dict[str,
     broker = settings.broker_url
     names = list(consumed) or [_OWN_TASKS]
     return {
-        "broker_url": broker,
+        "broker_url": SentinelUrl.parse(broker).broker_url() if is_sentinel(broker) else broker,
         "broker_connection_retry_on_startup": True,
         # The default gives up after 100 attempts; workers must survive a Redis that is down over night.
         "broker_connection_max_retries": None,
@@ -69,7 +70,8 @@ def celery_config(settings: Settings, consumed: Sequence[str] = ()) -> dict[str,
 
 
 def _transport_options(settings: Settings) -> dict[str, Any]:
-    return {
+    broker = settings.broker_url
+    return (SentinelUrl.parse(broker).transport_options() if is_sentinel(broker) else {}) | {
         # Longer than the longest chunk: kombu does not renew it, and a shorter timeout redelivers a running task.
         "visibility_timeout": settings.visibility_timeout_s,
         # Messages of dead workers are restored every 5 s; the default is about 100 s.

@@ -269,6 +269,11 @@ def tick() -> str:
     return "assay:tick"
 
 
+def fence() -> str:
+    """String: written before each wait for replicas. A replica that has it has every earlier write."""
+    return "assay:fence"
+
+
 def clock() -> str:
     """Hash: the server's time at the last tick, and the sum of the steps by which its clock was set back, see
     `clock.lua`."""

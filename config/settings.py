@@ -20,6 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from config.redis_urls import SentinelUrl, is_sentinel
 from config.schedule import parse_schedule
 
 PREFIX = "ASSAY_"
@@ -54,7 +55,17 @@ class Settings(BaseSettings):
     redis_url: str = Field(
         "redis://127.0.0.1:6379/0",
         description="Redis that stores the state: jobs, leases, the worker registry. Must not evict keys "
-        "(`noeviction`).",
+        "(`noeviction`). With Sentinel: `redis+sentinel://host:port,host:port/service/db`.",
+    )
+    redis_replicas: int = Field(
+        0,
+        ge=0,
+        le=10,
+        description="Replicas of the state Redis that must have a new job, and each counted result, before the server "
+        "or worker continues (Redis's `WAIT`). With it, a failover loses none of them; each costs a round trip more.",
+    )
+    redis_replicas_timeout_s: float = Field(
+        2.0, gt=0, le=4, description="Seconds to wait for `ASSAY_REDIS_REPLICAS` before a submit fails with 503."
     )
     broker_url: str = Field(
         default_factory=lambda data: data["redis_url"],
@@ -301,15 +312,21 @@ class Settings(BaseSettings):
     @field_validator("redis_url", "cache_url")
     @classmethod
     def _is_redis_url(cls, value: str) -> str:
+        if is_sentinel(value):
+            SentinelUrl.parse(value)
+            return value
         if not value.startswith(("redis://", "rediss://")):
-            raise ValueError("must start with redis:// or rediss://")
+            raise ValueError("must start with redis://, rediss:// or redis+sentinel://")
         return _whole_url(value)
 
     @field_validator("broker_url")
     @classmethod
     def _is_broker_url(cls, value: str) -> str:
+        if is_sentinel(value):
+            SentinelUrl.parse(value)
+            return value
         if not value.startswith(("redis://", "rediss://", "amqp://", "amqps://")):
-            raise ValueError("must start with redis://, rediss://, amqp:// or amqps://")
+            raise ValueError("must start with redis://, rediss://, redis+sentinel://, amqp:// or amqps://")
         return _whole_url(value)
 
     @field_validator("storage_url")

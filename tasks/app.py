@@ -10,8 +10,8 @@ from redis.exceptions import RedisError
 
 from config.celery import celery_config
 from config.queues import Priority, declare, message_priority
+from config.redis_urls import redact
 from config.settings import Settings
-from tasks.connections import redact
 from tasks.errors import BrokerUnavailable
 from tasks.runtime import Runtime
 
@@ -50,9 +50,10 @@ class AssayCelery(Celery):
             yield
         # An established connection raises the errors of its own library.
         except (OperationalError, RedisError, OSError) as error:
-            raise BrokerUnavailable(
-                f"The broker at {redact(self.conf.broker_url)} does not answer ({error})."
-            ) from error
+            broker = redact(
+                self.conf.broker_url.partition(";")[0]
+            )  # the URL of the first Sentinel, if there are several
+            raise BrokerUnavailable(f"The broker at {broker} does not answer ({error}).") from error
 
 
 class AssayTask(Task):  # type: ignore[type-arg]  # generic in the stubs only

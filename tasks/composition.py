@@ -13,7 +13,7 @@ from tasks.jobs.dispatch.dispatcher import Dispatcher
 from tasks.jobs.kind import Installation, KindFactory, Kinds
 from tasks.jobs.state.cache import Cache
 from tasks.jobs.state.job_store import JobStore
-from tasks.jobs.state.ledger import Ledger
+from tasks.jobs.state.ledger import Ledger, Replicas
 from tasks.jobs.state.outcome_store import OutcomeStore
 from tasks.jobs.state.payloads import Payloads
 from tasks.jobs.state.storage import Storage
@@ -33,7 +33,8 @@ def create_core(
     registry = Registry(state, settings.heartbeat_ttl_s)
     installation = Installation(settings, profiles or load_profiles(settings), state, registry)
     found = Kinds([installation.shared(factory) for factory in kinds])
-    ledger = Ledger(state, hooks=found.script_hooks())
+    replicas = Replicas(settings.redis_replicas, settings.redis_replicas_timeout_s)
+    ledger = Ledger(state, found.script_hooks(), replicas)
     storage = Storage(settings.storage_url, settings.storage_shared)
     payloads = Payloads(state, storage)
     return JobCore(

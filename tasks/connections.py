@@ -3,14 +3,20 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from urllib.parse import urlsplit, urlunsplit
+from typing import Any, cast
 
+import redis.asyncio as asyncio_redis
 from redis import Redis
 from redis import exceptions as redis_errors
+from redis.asyncio import sentinel as asyncio_sentinel
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+from redis.sentinel import Sentinel
 
+from config.redis_urls import SentinelUrl, is_sentinel, redact
 from tasks.errors import RedisRefused, RedisUnavailable
+
+__all__ = ["connect", "connect_for_checks", "create_async_pool", "redact", "translate_redis_errors", "wait_for_redis"]
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +35,8 @@ REPEAT_MESSAGE_S = 10.0
 
 def connect(url: str) -> Redis:
     """Return a client with a connection pool; it connects on first use, and again after a fork or a lost connection."""
-    return Redis.from_url(
+    return _client(
         url,
-        decode_responses=True,
-        max_connections=MOST_CONNECTIONS,
         socket_timeout=COMMAND_TIMEOUT_S,
         socket_connect_timeout=COMMAND_TIMEOUT_S,
         socket_keepalive=True,
@@ -42,21 +46,42 @@ def connect(url: str) -> Redis:
 
 def connect_for_checks(url: str) -> Redis:
     """Return a client for health and status checks: a short timeout and no retries, as a failure is an answer too."""
-    return Redis.from_url(
+    return _client(
         url,
-        decode_responses=True,
-        max_connections=MOST_CONNECTIONS,
         socket_timeout=CHECK_TIMEOUT_S,
         socket_connect_timeout=CHECK_TIMEOUT_S,
         retry=Retry(NoBackoff(), 0),
     )
 
 
-def redact(url: str) -> str:
-    """Return the URL without its password and query, for logs and messages."""
-    parts = urlsplit(url)
-    netloc = parts.netloc.replace(f":{parts.password}@", ":***@", 1) if parts.password is not None else parts.netloc
-    return urlunsplit(parts._replace(netloc=netloc, query="***" if parts.query else ""))
+def _client(url: str, **options: Any) -> Redis:
+    options |= {"decode_responses": True, "max_connections": MOST_CONNECTIONS}
+    if not is_sentinel(url):
+        return Redis.from_url(url, **options)
+    parsed = SentinelUrl.parse(url)
+    timeout = {name: options[name] for name in ("socket_timeout", "socket_connect_timeout")}
+    sentinel = Sentinel(parsed.sentinels, sentinel_kwargs=timeout | parsed.sentinel_options())  # type: ignore[no-untyped-call]
+    return cast(Redis, sentinel.master_for(parsed.service, **parsed.redis_options(), **options))  # type: ignore[no-untyped-call]
+
+
+def create_async_pool(url: str, **options: Any) -> asyncio_redis.BlockingConnectionPool:
+    """Return a pool of an asyncio client, in which a command waits for a free connection."""
+    if not is_sentinel(url):
+        return asyncio_redis.BlockingConnectionPool.from_url(url, **options)
+    parsed = SentinelUrl.parse(url)
+    timeout = {name: options[name] for name in ("socket_timeout", "socket_connect_timeout")}
+    manager = asyncio_sentinel.Sentinel(parsed.sentinels, sentinel_kwargs=timeout | parsed.sentinel_options())  # type: ignore[no-untyped-call]
+    redis_options = parsed.redis_options()
+    has_tls = redis_options.pop("ssl", False)
+    return asyncio_redis.BlockingConnectionPool(
+        connection_class=asyncio_sentinel.SentinelManagedSSLConnection
+        if has_tls
+        else asyncio_sentinel.SentinelManagedConnection,
+        # Finds the primary for each new connection; it opens none itself.
+        connection_pool=asyncio_sentinel.SentinelConnectionPool(parsed.service, manager),  # type: ignore[no-untyped-call]
+        **redis_options,
+        **options,
+    )
 
 
 @contextmanager

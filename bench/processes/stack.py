@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -76,25 +76,36 @@ class Stack:
 
     @contextmanager
     def workers(
-        self, slots: int, slow: int = 0, cpu: int = 0, api: int = 0, policies: Sequence[str] = ()
+        self,
+        slots: int,
+        slow: int = 0,
+        cpu: int = 0,
+        api: int = 0,
+        policies: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> Iterator[list[int]]:
         """Start `slots` device workers, of which the last `slow` are four times slower, and CPU and API workers.
 
-        The device slots share the policy servers at these URLs. Yields the process ids of the launchers.
+        The device slots share the policy servers at these URLs. `environment`: variables of every worker. Yields the
+        process ids of the launchers.
         """
+        more = {"ASSAY_POLICY_URLS": ",".join(policies)} | dict(environment or {})
         fast = [argument for slot in range(slots - slow) for argument in ("--slot", str(slot))]
-        launchers = [self._launch("device", slots, *fast, ASSAY_POLICY_URLS=",".join(policies))]
+        launchers = [self._launch("device", slots, *fast, **more)]
         if slow:
             rest = [argument for slot in range(slots - slow, slots) for argument in ("--slot", str(slot))]
-            launchers.append(self._launch("device", slots, *rest, ASSAY_SIMULATED_SLOWDOWN="4"))
+            launchers.append(self._launch("device", slots, *rest, **more | {"ASSAY_SIMULATED_SLOWDOWN": "4"}))
         if cpu:
-            launchers.append(self._launch("cpu", slots, ASSAY_CPU_WORKERS_MIN=str(cpu), ASSAY_CPU_WORKERS_MAX=str(cpu)))
+            launchers.append(
+                self._launch("cpu", slots, **more, ASSAY_CPU_WORKERS_MIN=str(cpu), ASSAY_CPU_WORKERS_MAX=str(cpu))
+            )
         if api:
             profiles = str(self.settings.profiles_file or "")
             launchers.append(
                 self._launch(
                     "api",
                     slots,
+                    **more,
                     ASSAY_API_WORKERS_MIN=str(api),
                     ASSAY_API_WORKERS_MAX=str(api),
                     ASSAY_PROFILES_FILE=profiles,
@@ -122,7 +133,7 @@ class Stack:
                 "ASSAY_NODE": "bench",
                 "ASSAY_SLOTS": f"cpu:{slots}",
                 "ASSAY_STORAGE_URL": self.settings.storage_url,
-                "ASSAY_LOG_LEVEL": "WARNING",
+                "ASSAY_LOG_LEVEL": os.environ.get("BENCH_LOG", "WARNING"),
             }
             | environment,
         )

@@ -14,13 +14,13 @@ from dataclasses import replace
 from typing import Self, get_args
 
 from opentelemetry.trace import NoOpTracer, Span, SpanKind, Tracer
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from config import keys
 from config.profiles import Profile, Profiles, UnknownProfile
 from config.settings import SettingsError
-from tasks.connections import COMMAND_TIMEOUT_S
+from tasks.connections import COMMAND_TIMEOUT_S, create_async_pool
 from tasks.errors import ApiRefused, ApiTimeout, ApiUnavailable, ApiUnreachable, AssayError
 from tasks.providers.call import ApiCall, ApiReply
 from tasks.providers.chat import body_of, estimate_tokens, left_out
@@ -54,7 +54,7 @@ class ApiCalls:
         places of a killed process are then free as soon as its replacement calls."""
         self._profiles, self._environment = profiles, environment
         # A blocking pool: the commands of thousands of concurrent calls share a few connections.
-        pool = BlockingConnectionPool.from_url(
+        pool = create_async_pool(
             redis_url,
             decode_responses=True,
             max_connections=REDIS_CONNECTIONS,

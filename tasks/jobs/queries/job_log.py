@@ -53,7 +53,7 @@ def _line(entry: Mapping[str, Any]) -> str:
             counts = f"{entry['ok']} ok, {entry['failed']} failed of {entry['total']}"
             return f"{kind} job {event}{why}: {counts}, after {float(entry['seconds']):.1f} s"
         case "recovered":
-            return f"{entry['items']} items of a {kind} job are pending again: their process died"
+            return f"{entry['items']} items of a {kind} job are pending again: their process did not finish them"
         case "repaired":
             return f"{entry['items']} items of a {kind} job were in no place and are pending again"
         case _:

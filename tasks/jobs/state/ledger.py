@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from redis import Redis
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, TimeoutError
 
 from config import keys
 from config.queues import PRIORITIES
@@ -174,6 +174,18 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Replicas:
+    """Replicas of the state Redis that must have a job's creation and its counted results before the caller continues,
+    so that a failover does not lose them."""
+
+    number: int = 0
+    timeout_s: float = 2.0
+
+
+NO_REPLICAS = Replicas()
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
     """Items of a job that is not created yet: what is stored under the temporary name."""
 
@@ -242,14 +254,48 @@ def compress(items: Iterable[int]) -> str:
 
 
 class Ledger:
-    def __init__(self, state: Redis, hooks: Iterable[Path] = ()) -> None:
+    def __init__(self, state: Redis, hooks: Iterable[Path] = (), replicas: Replicas = NO_REPLICAS) -> None:
         """`hooks`: Lua modules of kinds that take part in the ledger's scripts, see `tasks/lua.py`."""
         self.state = state
+        self._replicas = replicas
         found = tuple(hooks)
         self._scripts = {path.stem: state.register_script(lua.load(path, found)) for path in _SCRIPTS.glob("*.lua")}
 
     def _call(self, name: str, *arguments: object) -> Any:
         return self._scripts[name](keys=[], args=[str(each) for each in arguments])
+
+    def _call_durably(self, name: str, calls: Sequence[Sequence[object]]) -> list[Any]:
+        """Call a script with each list of arguments, in a single round trip, and wait for the replicas."""
+        script = self._scripts[name]
+        if len(calls) == 1 and not self._replicas.number:
+            return [self._call(name, *calls[0])]
+        try:
+            return self._evaluate(script.sha, calls)
+        except NoScriptError:  # Redis has restarted. A pipeline cannot load a script without another round trip.
+            self.state.script_load(script.script)
+            return self._evaluate(script.sha, calls)
+
+    def _evaluate(self, sha: str, calls: Sequence[Sequence[object]]) -> list[Any]:
+        pipeline = self.state.pipeline(transaction=False)
+        for arguments in calls:
+            pipeline.evalsha(sha, 0, *(str(each) for each in arguments))
+        if not self._replicas.number:
+            return list(pipeline.execute())
+        # The key is written so that a repeated call, which changes nothing, waits for the writes of the first.
+        pipeline.set(keys.fence(), 1)
+        pipeline.wait(self._replicas.number, int(1000 * self._replicas.timeout_s))
+        *replies, _, confirmed = pipeline.execute()
+        if confirmed < self._replicas.number:
+            raise TimeoutError(
+                f"{confirmed} of {self._replicas.number} replicas had the write after {self._replicas.timeout_s:g} s: "
+                "start them, or correct ASSAY_REDIS_REPLICAS"
+            )
+        return replies
+
+    def confirm(self) -> None:
+        """Wait until the replicas have every earlier write."""
+        if self._replicas.number:
+            self._evaluate("", [])
 
     # --- submit ---
 
@@ -271,7 +317,8 @@ class Ledger:
         is_stored = int("part_items" in fields)
         entries = (part for pair in pending for part in pair)
         about = (staged.name, is_stored, staged.blocks, int(staged.is_grouped))
-        created = int(self._call("create", job_id, *about, len(fields), *flat, *entries))
+        (reply,) = self._call_durably("create", [[job_id, *about, len(fields), *flat, *entries]])
+        created = int(reply)
         if created == -2:
             raise RedisUnavailable("Redis lost a part of this request, in a failover or a restart: send it again.")
         if created < 0:
@@ -362,22 +409,8 @@ class Ledger:
     def commit_all(self, commits: Sequence["Commit"]) -> list[tuple[int, str]]:
         """Count the results of several commits in a single round trip. Idempotent. Returns, for each commit, the number
         of items counted now, and the job's state."""
-        script = self._scripts["commit"]
-        if len(commits) == 1:
-            replies = [script(keys=[], args=commits[0].arguments())]
-        else:
-            try:
-                replies = self._evaluate(script.sha, commits)
-            except NoScriptError:  # Redis has restarted. A pipeline cannot load a script without another round trip.
-                self.state.script_load(script.script)
-                replies = self._evaluate(script.sha, commits)
+        replies = self._call_durably("commit", [commit.arguments() for commit in commits])
         return [(int(counted), str(state)) for counted, state in replies]
-
-    def _evaluate(self, sha: str, commits: Sequence["Commit"]) -> list[Any]:
-        pipeline = self.state.pipeline(transaction=False)
-        for commit in commits:
-            pipeline.evalsha(sha, 0, *commit.arguments())
-        return list(pipeline.execute())
 
     def move(self, chunk: Chunk, part: int, file: str, over: bool) -> bool:
         """Move the outcomes of a part to a file that has a copy of them. Returns whether it is the part's file now."""

@@ -80,6 +80,7 @@ class Submitter:
             body = hashlib.sha256(canonical(request.model_dump(mode="json")).encode()).hexdigest()
             job = self._reserve(idempotency_key, body, job)
             if self._state.exists(keys.job(job)):
+                self._ledger.confirm()
                 return job
         hits = self._look_up(draft, items) if request.cache == "use" else {}
         # A unique temporary name: the same request may be in flight twice, and only one of the two becomes the job.

@@ -72,7 +72,7 @@ def test_items_of_a_dead_process_are_logged_with_their_job(fleet: Fleet, lines: 
     assert hand.take()
     fleet.recovery.bury(hand.runner.incarnation)
     fleet.tick()
-    assert of(job, lines)[2:] == ["2 items of a simulated job are pending again: their process died"]
+    assert of(job, lines)[2:] == ["2 items of a simulated job are pending again: their process did not finish them"]
 
 
 def test_a_flood_of_jobs_does_not_flood_the_log(fleet: Fleet, lines: list[tuple[str, str]]) -> None:
@@ -89,7 +89,7 @@ def test_a_recovery_is_logged_despite_a_flood_of_other_events(
     state.rpush(keys.happened(), *(queued(n) for n in range(MOST_LINES)))
     state.rpush(keys.happened(), '{"job_id":"lost","event":"recovered","kind":"simulated","items":3}')
     fleet.tick()
-    assert of("lost", lines) == ["3 items of a simulated job are pending again: their process died"]
+    assert of("lost", lines) == ["3 items of a simulated job are pending again: their process did not finish them"]
 
 
 def test_the_list_of_events_is_bounded_if_no_process_logs_it(fleet: Fleet, state: Any) -> None:
