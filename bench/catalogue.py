@@ -27,6 +27,7 @@ class Part:
 PARTS = {
     "core": Part("The job core", 12),
     "large": Part("A million items", 12),
+    "memory": Part("Memory of Redis", 10),
     "http": Part("The HTTP API", 10),
     "failover": Part("Failover of Redis", 60, in_brief=("--trials", "1")),
     "dashboard": Part("The dashboard", 8),

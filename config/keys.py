@@ -64,8 +64,14 @@ def jobs() -> str:
 
 
 def job(job_id: str) -> str:
-    """Hash: the job's request, state and counters."""
+    """Hash: the job's state, counters and short settings. Redis stores it compactly, in a third of the memory, while
+    every value has at most 64 characters."""
     return f"assay:job:{job_id}"
+
+
+def job_definition(job_id: str) -> str:
+    """Hash, JSON: the job's immutable fields that may be long: `spec`, `metadata`, `stages`."""
+    return f"assay:job:{job_id}:definition"
 
 
 def job_blocks(job_id: str) -> str:
@@ -161,7 +167,8 @@ def job_chunks(job_id: str) -> str:
 
 
 def job_events(job_id: str) -> str:
-    """Stream, capped: events of the job, for clients that watch it."""
+    """Stream, capped: events of the job, for clients that watch it. Expires `EVENTS_TTL_S` after the job's end, because
+    even a short stream takes 4 KB; a client that reads later gets a snapshot."""
     return f"assay:job:{job_id}:events"
 
 
@@ -267,6 +274,11 @@ def tick() -> str:
     """Hash: time of the last maintenance tick, and the end of the grace period in which expired heartbeats are
     ignored."""
     return "assay:tick"
+
+
+def exemption() -> str:
+    """Never exists: scripts that may exceed `maxmemory` delete it first, see `tasks/lua.py`."""
+    return "assay:exemption"
 
 
 def fence() -> str:

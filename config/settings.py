@@ -67,6 +67,13 @@ class Settings(BaseSettings):
     redis_replicas_timeout_s: float = Field(
         2.0, gt=0, le=4, description="Seconds to wait for `ASSAY_REDIS_REPLICAS` before a submit fails with 503."
     )
+    redis_memory_share: float = Field(
+        0.7,
+        gt=0,
+        le=1,
+        description="Share of the state Redis's `maxmemory` above which new jobs are refused with 503. The rest is a "
+        "reserve for the outcomes of accepted jobs.",
+    )
     broker_url: str = Field(
         default_factory=lambda data: data["redis_url"],
         description="Broker of Celery's queues: Redis, or RabbitMQ (`amqp://`).",
@@ -298,6 +305,9 @@ class Settings(BaseSettings):
         ge=0,
         le=1,
         description="Share of requests that are traced; for a request with a `traceparent`, its flag decides.",
+    )
+    embedded_state_mb: int = Field(
+        2048, ge=16, description="Memory limit in megabytes of the state Redis that `make up` starts."
     )
     embedded_cache_mb: int = Field(
         256, ge=16, description="Memory limit in megabytes of the cache Redis that `make up` starts."

@@ -109,8 +109,11 @@ def translate_redis_error(error: redis_errors.RedisError, url: str) -> RedisUnav
             f"Redis at {url} refuses writes because it cannot save them; its disk is probably full. "
             f"Free disk space on its host: it then accepts writes again without a restart. Redis reports: {text}"
         )
-    if isinstance(error, redis_errors.OutOfMemoryError):
-        return RedisUnavailable(f"Redis at {url} is full: raise its maxmemory, or let old jobs expire sooner.")
+    if isinstance(error, redis_errors.OutOfMemoryError) or "OOM " in text:
+        return RedisUnavailable(
+            f"Redis at {url} is full: raise its maxmemory, delete jobs (`assay cancel --purge`), or let them expire "
+            "sooner."
+        )
     if isinstance(error, redis_errors.BusyLoadingError):
         return RedisUnavailable(f"Redis at {url} is still loading its data: try again in a moment.")
     if isinstance(error, redis_errors.ReadOnlyError):

@@ -6,6 +6,7 @@ AssayError
 │   ├── BrokerUnavailable  the broker accepts no messages and returns no counts
 │   ├── StorageUnavailable the storage of large jobs cannot be read or written now
 │   ├── BacklogFull        too many items are queued
+│   ├── MemoryFull         the state Redis is nearly full
 │   ├── HubUnavailable     the model hub does not answer
 │   ├── ApiUnavailable     an outside API fails or limits the rate, and the retries are used up
 │   │   └── ApiUnreachable    no connection to the API, or the connection was lost
@@ -87,6 +88,10 @@ class StorageUnavailable(Retryable):
 
 class BacklogFull(Retryable):
     """Too many items are queued: submit again when some of them are done."""
+
+
+class MemoryFull(Retryable):
+    """The state Redis is nearly full: submit again when jobs have expired or are deleted."""
 
 
 class HubUnavailable(Retryable):

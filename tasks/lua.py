@@ -6,6 +6,8 @@ that it names:
 - `-- @include clock` inserts `include/clock.lua` as the local variable `clock`. A module is looked up in the folder
   `include` beside the script, then in `SHARED`. It is inserted once, after the modules that it includes itself.
 - `-- @hooks` inserts the hook modules that kinds registered, as the local variable `hooks`: kind name -> module.
+- `-- @allow-oom`, in a script, lets it write when Redis is full (`maxmemory`). The work of accepted jobs goes on then,
+  and memory is freed; scripts that begin new work fail. (Redis 7 has a flag of this name, Redis 6.2 has not.)
 - `keys.job(job_id)` calls the function of the same name in `config/keys.py`. Only functions that the script uses are
   inserted.
 - `constants.PAGE_ITEMS` reads a value of `tasks/script_constants.py`, likewise.
@@ -39,6 +41,9 @@ PACKAGES = ("tasks", "web", "workers")
 HOOKS_SUFFIX = "_hooks"
 
 _DIRECTIVE = re.compile(r"^-- @(include (?P<name>[a-z_]+)|hooks)\s*$", re.MULTILINE)
+_ALLOW_OOM = re.compile(r"^-- @allow-oom$", re.MULTILINE)
+#: Redis checks `maxmemory` only at the first write of a script, and never refuses a deletion. The key does not exist.
+_EXEMPTION = "redis.call('DEL', keys.exemption())"
 _COMMENT = re.compile(r"--.*")
 _KEY = re.compile(r"\bkeys\.(\w+)")
 _CONSTANT = re.compile(r"\bconstants\.(\w+)")
@@ -111,7 +116,8 @@ def assemble(script: Path, hooks: tuple[Path, ...] = ()) -> Sequence[Line]:
     """Return the lines of a script with its modules, keys and constants. Raises ScriptError."""
     assembly = _Assembly(hooks)
     assembly.insert_includes(script)
-    body = [*assembly.lines, *_lines(script)]
+    exemption = [Line(_EXEMPTION)] if _ALLOW_OOM.search(_read(script)) else []
+    body = [*exemption, *assembly.lines, *_lines(script)]
     code = "\n".join(_COMMENT.sub("", line.text) for line in body)
     before = [Line(line) for line in (*_keys(code, script), *_constants(code, script))]
     return (*before, *body)

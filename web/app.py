@@ -12,6 +12,7 @@ from tasks.jobs.queries.listing import JobListing
 from tasks.jobs.queries.queue_depth import QueueDepthReader
 from tasks.jobs.queries.running_chunks import RunningChunks
 from tasks.jobs.submission.backlog import Backlog
+from tasks.jobs.submission.memory_budget import MemoryBudget
 from tasks.providers.profile_status import ProfileStatuses
 from tasks.rollouts.rollouts import Rollouts
 from tasks.scoring.model import ScoreSpec
@@ -95,6 +96,7 @@ def create_app(settings: Settings) -> Flask:
         core=core,
         jobs=JobListing(core.state, core.store),
         backlog=Backlog(core.state, settings.backlog_items),
+        memory_budget=MemoryBudget(core.state, settings.redis_memory_share),
         queue_depth=QueueDepthReader(core.state),
         running_chunks=RunningChunks(core.state),
         request_metrics=request_metrics.RequestMetrics(connect_for_checks(settings.redis_url)),

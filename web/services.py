@@ -16,6 +16,7 @@ from tasks.jobs.queries.listing import JobListing
 from tasks.jobs.queries.queue_depth import QueueDepthReader
 from tasks.jobs.queries.running_chunks import RunningChunks
 from tasks.jobs.submission.backlog import Backlog
+from tasks.jobs.submission.memory_budget import MemoryBudget
 from tasks.providers.profile_status import ProfileStatuses
 from tasks.rollouts.rollouts import Rollouts
 from tasks.worker_registry import Registry
@@ -39,6 +40,7 @@ class Services:
     core: JobCore
     jobs: JobListing
     backlog: Backlog
+    memory_budget: MemoryBudget
     queue_depth: QueueDepthReader
     running_chunks: RunningChunks
     request_metrics: "RequestMetrics"

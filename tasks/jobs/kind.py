@@ -72,8 +72,9 @@ class Kind(ABC, Generic[SpecT, ItemT]):
         return {}
 
     def batch_key(self, spec: SpecT) -> str:
-        """Return a key that is equal for jobs whose items may share a batch; by default, for jobs of equal specs."""
-        return hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
+        """Return a key that is equal for jobs whose items may share a batch; by default, for jobs of equal specs. A key
+        of at most 32 characters keeps the job's hash compact, see `keys.job`."""
+        return hashlib.sha256(spec.model_dump_json().encode()).hexdigest()[:32]
 
     def item_selector(self, spec: SpecT, count_device_slots: Callable[[], int]) -> ItemSelector | None:  # noqa: ARG002
         """Return a function that selects or changes the items at submission; None to keep the items unchanged."""

@@ -11,6 +11,7 @@
 --   * Only one live incarnation has a name. A launcher may replace its own worker at once, since it starts a new worker
 --     only after the old worker has ended.
 --   * A record expires when the heartbeats stop.
+-- @allow-oom
 -- @include clock
 local name, incarnation, launcher = ARGV[1], ARGV[2], ARGV[3]
 local record = keys.worker(name)

@@ -29,12 +29,13 @@ def test_the_commands_of_the_guide_work(run: Callable[..., Program], system: Sys
     job = served.submit({"x": 1}, {"x": 2, "fail": True})
     system.finish(job)
     label = {"response": "It is 5.", "reference": "5", "label": 10}
+    old = served.submit({"x": 3})
     judged = served.submit(label, kind="judge", spec={"profile": "development", "mode": "reference"})
     (tmp_path / "items.jsonl").write_text('{"x": 1}\n{"x": 2}\n')
     (tmp_path / "items.jsonl.gz").write_bytes(gzip.compress(b'{"x": 1}\n'))
     script = CURL + "\n".join(block for block in re.findall(r"(?s)```\n(.*?)```", GUIDE) if "curl" in block)
     script = script.replace("> results.jsonl", "")  # the test reads only the status of the answer
-    environment = os.environ | {"API": f"http://127.0.0.1:{served.port}", "JOB": job, "JUDGED": judged}
+    environment = os.environ | {"API": f"http://127.0.0.1:{served.port}", "JOB": job, "OLD_JOB": old, "JUDGED": judged}
     ended = subprocess.run(
         ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )

@@ -39,6 +39,7 @@ def readiness() -> tuple[list[str], list[str]]:
     settings, missing = services().settings, []
     checks: list[Callable[[], list[str]]] = [
         lambda: _ping(services().state, settings.redis_url),
+        _memory,
         _workers,
     ]
     if settings.cache_url != settings.redis_url:
@@ -51,6 +52,12 @@ def readiness() -> tuple[list[str], list[str]]:
         except AssayError as error:
             missing.append(str(error))
     return list(dict.fromkeys(missing)), [DEVELOPMENT_NOTE] if settings.uses_development_api else []
+
+
+def _memory() -> list[str]:
+    with translate_redis_errors(services().settings.redis_url):
+        problem = services().memory_budget.problem()
+    return [problem] if problem else []
 
 
 def _ping(client: Redis, url: str) -> list[str]:

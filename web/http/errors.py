@@ -18,6 +18,7 @@ from tasks.errors import (
     BacklogFull,
     Conflict,
     InvalidRequest,
+    MemoryFull,
     RedisRefused,
     Retryable,
     StorageNotShared,
@@ -32,7 +33,7 @@ from web.services import services
 
 log = logging.getLogger(__name__)
 
-#: Seconds until a client may retry when Redis is unavailable, or the backlog is full.
+#: Seconds until a client may retry when Redis is unavailable, or the backlog or memory is full.
 RETRY_AFTER_S = 5
 
 #: HTTP status, type and title of the errors of `tasks`; the first class that matches applies.
@@ -46,6 +47,7 @@ TABLE: tuple[tuple[type[Exception], int, str, str], ...] = (
     (UnknownReward, 422, "unknown_reward", "Unknown reward"),
     (Conflict, 409, "conflict", "Conflict"),
     (BacklogFull, 503, "backlog_full", "Backlog full"),
+    (MemoryFull, 503, "memory_full", "Memory full"),
     (StorageNotShared, 503, "storage_not_shared", "Storage not shared"),
     (StoredFileMissing, 410, "stored_file_missing", "A file is gone"),
     (Retryable, 503, "unavailable", "Service unavailable"),

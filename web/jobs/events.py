@@ -89,6 +89,10 @@ class _Stream:
         was_trimmed = bool(oldest) and oldest[0][1]["event"] != "queued" and order(self._last) < order(oldest[0][0])
         is_unknown = bool(self._newest) and order(self._last) > order(self._newest[0][0])
         self._needs_snapshot = was_trimmed or is_unknown or not self._newest
+        if not self._newest and (end := _rebuilt_end(job)):
+            self._newest = [end]
+            if order(self._last) > order(end[0]):  # the client has seen the end, whose id was a little later
+                self._last = end[0]
         self._ended = False
         self._figures_at = float("-inf")
 
@@ -158,6 +162,15 @@ class _Stream:
 
     def _is_active(self) -> bool:
         return self._shared.core.store.states([self._job.id])[0] in ACTIVE
+
+
+def _rebuilt_end(job: Job) -> Event | None:
+    """Return the last event of an ended job whose events have expired, as the job's record tells it."""
+    if job.is_active or job.ended_at is None:
+        return None
+    counts = {"ok": job.ok, "failed": job.failed, "total": job.total}
+    rows = {name: str(number * job.trials) for name, number in counts.items()}
+    return f"{int(1000 * job.ended_at)}-0", {"event": job.state, **rows, "reason": job.reason}
 
 
 def _format(kind: str, data: dict[str, Any], name: str = "") -> bytes:

@@ -39,11 +39,12 @@ def accept(query: SubmitQuery) -> str:
 
 
 def submit_within_quotas(submit: Callable[[Admission, str], str]) -> str:
-    """Run a submit under the backlog limit and the quotas of its token. Return the id of its job.
+    """Run a submit under the backlog limit, the memory budget and the quotas of its token. Return the id of its job.
 
     `submit` is called with the admission and the name of the token.
     """
     services().backlog.check()
+    services().memory_budget.check()
     with services().quotas.admitted(known := token()) as admission:
         admission.job = submit(admission, known.name if known else "")
         note_job(admission.job)

@@ -48,7 +48,7 @@ def calibration(job_id: str) -> Response:
 
 
 def _spec(job: Job) -> JudgeSpec:
-    text = services().state.hget(keys.job(job.id), "spec")
+    text = services().state.hget(keys.job_definition(job.id), "spec")
     if not text:
         raise UnknownJob(f"Job {job.id!r} does not exist, or has expired.")
     return JudgeSpec.model_validate_json(str(text))

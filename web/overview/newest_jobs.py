@@ -25,10 +25,12 @@ class NewestJobs:
         fresh = [job for job in ids if job not in self._is_shown]
         pipeline = state.pipeline(transaction=False)
         for job in fresh:
-            pipeline.hmget(keys.job(job), ["kind", "metadata"])
-        found = zip(fresh, pipeline.execute(), strict=True)
+            pipeline.hget(keys.job(job), "kind")
+            pipeline.hget(keys.job_definition(job), "metadata")
+        replies = pipeline.execute()
         known = self._is_shown | {
-            job: not is_measured_with(kind or "", json.loads(metadata or "{}")) for job, (kind, metadata) in found
+            job: not is_measured_with(kind or "", json.loads(metadata or "{}"))
+            for job, kind, metadata in zip(fresh, replies[::2], replies[1::2], strict=True)
         }
         self._is_shown = {job: known[job] for job in ids}
         return [job for job in ids if known[job]][:number]

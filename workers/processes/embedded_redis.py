@@ -39,7 +39,8 @@ class EmbeddedRedis:
     role: Role
     folder: Path
     port: int
-    cache_mb: int = 256
+    memory_mb: int = 0
+    """Memory limit; 0: none."""
 
     @property
     def url(self) -> str:
@@ -69,6 +70,7 @@ class EmbeddedRedis:
             ]
         else:
             # Snapshots at shutdown and every 300 s: a restart keeps the results that were paid for.
-            argv += ["--appendonly", "no", "--save", "300", "1"]
-            argv += ["--maxmemory", f"{self.cache_mb}mb", "--maxmemory-policy", "allkeys-lfu"]
+            argv += ["--appendonly", "no", "--save", "300", "1", "--maxmemory-policy", "allkeys-lfu"]
+        if self.memory_mb:
+            argv += ["--maxmemory", f"{self.memory_mb}mb"]
         return Command(f"redis-{self.role}", tuple(argv), log_path=str(self.folder / "redis.log"))

@@ -126,11 +126,13 @@ class System:
         """Start the Redis servers that no setting names. Return their URLs as environment variables."""
         if "redis_url" in self.settings.model_fields_set:
             return {}
-        roles: list[Role] = ["state"] if "cache_url" in self.settings.model_fields_set else ["state", "cache"]
+        memory_mb: dict[Role, int] = {"state": self.settings.embedded_state_mb}
+        if "cache_url" not in self.settings.model_fields_set:
+            memory_mb["cache"] = self.settings.embedded_cache_mb
         urls = {}
-        for role in roles:
+        for role, megabytes in memory_mb.items():
             folder = self.settings.data_dir / f"redis-{role}"
-            server = EmbeddedRedis(role, folder, free_port(), self.settings.embedded_cache_mb)
+            server = EmbeddedRedis(role, folder, free_port(), megabytes)
             self._servers.start(server.command())
             urls["ASSAY_REDIS_URL" if role == "state" else "ASSAY_CACHE_URL"] = server.url
         return urls

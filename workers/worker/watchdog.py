@@ -82,7 +82,7 @@ class Watchdog:
                     if look % EVERY == 0:
                         self._recovery.tick()
                         self._restart_if_stalled()
-                said = ""
+                        said = ""
                 if time.monotonic() - started > SLOW_S:  # Redis was slow: the children are not to blame
                     self._forgiving_until = time.monotonic() + FORGIVE_S
             except Exception as error:  # the watchdog must survive every error

@@ -57,11 +57,12 @@ class Recovery:
         self._reclaim_dead(workers, tick.is_forgiving)
         self._check_queues(workers, tick.is_forgiving)
         self._audit()
+        self._remove_expired()
         self._ledger.tend(self._idle_s)
-        self._dispatcher.forget_fleet()
-        self._dispatcher.fill()
         self._job_log.write()
-        self._sweep(tick)  # last: the storage may be slow or unavailable
+        self._dispatcher.forget_fleet()
+        self._dispatcher.fill()  # after everything that works, and frees memory, while Redis is full
+        self._delete_folders(tick)  # last: the storage may be slow or unavailable
         return True
 
     def _audit(self) -> None:
@@ -77,12 +78,13 @@ class Recovery:
             except AssayError as error:  # it was cancelled or removed meanwhile, or its storage is unavailable
                 log.warning("the retry of job %s cannot continue: %s", job, error)
 
-    def _sweep(self, tick: Tick) -> None:
-        """Remove expired jobs, then delete abandoned folders. Removing a job also records its folder as abandoned, so a
-        crash in between leaks no files."""
+    def _remove_expired(self) -> None:
+        """Remove expired jobs. This also records their folders as abandoned, so a crash leaks no files."""
         until = time.monotonic() + SWEEP_S
         while self._ledger.remove_expired(EXPIRED_JOBS) == EXPIRED_JOBS and time.monotonic() < until:
             pass
+
+    def _delete_folders(self, tick: Tick) -> None:
         for folder in tick.abandoned:
             try:
                 self._storage.delete(folder_path(folder))

@@ -38,7 +38,8 @@ class CacheExplainer:
             raise InvalidRequest(f"The job has no item {index}: it has {job.total} items.", field="index")
         ((_, line),) = self._outcomes.lines(job, row, row + 1)
         was_cached = bool(line) and bool(json.loads(str(line))["cached"])
-        spec_text, mode = self._state.hmget(keys.job(job_id), ["spec", "cache"])
+        spec_text = self._state.hget(keys.job_definition(job_id), "spec")
+        mode = self._state.hget(keys.job(job_id), "cache")
         kind = self._kinds[job.kind]
         spec = kind.spec_model.model_validate_json(str(spec_text))
         item = kind.item_model.model_validate(payload)

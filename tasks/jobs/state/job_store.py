@@ -50,17 +50,20 @@ class JobStore:
         pipeline = self._state.pipeline(transaction=False)
         for job in jobs:
             pipeline.hgetall(keys.job(job))
+            pipeline.hget(keys.job_definition(job), "metadata")
             pipeline.hgetall(keys.job_reasons(job))
             pipeline.hgetall(keys.job_workers(job))
             pipeline.hgetall(keys.job_usage(job))
         pipeline.time()
         *replies, (seconds, micros) = pipeline.execute()
-        parts = [replies[4 * at : 4 * at + 4] for at in range(len(jobs))]
+        parts = [replies[5 * at : 5 * at + 5] for at in range(len(jobs))]
         return [_as_job(job, each, seconds + micros / 1e6) for job, each in zip(jobs, parts, strict=True) if each[0]]
 
     def stages(self, job_id: str) -> list[dict[str, Any]]:
         """Return the job's stages as the ledger stores them; an empty list when the job does not exist any more."""
-        return cast(list[dict[str, Any]], json.loads(str(self._state.hget(keys.job(job_id), "stages") or "[]")))
+        return cast(
+            list[dict[str, Any]], json.loads(str(self._state.hget(keys.job_definition(job_id), "stages") or "[]"))
+        )
 
     def with_their_groups(self, job_id: str, indices: Sequence[int]) -> list[int]:
         """Return the items and, if the job's kind has a grouped stage, every other member of their groups. Sorted."""
@@ -78,8 +81,8 @@ class JobStore:
         return sorted(found)
 
 
-def _as_job(job_id: str, parts: Sequence[dict[str, str]], now: float) -> Job:
-    fields, reasons, workers, usage = parts
+def _as_job(job_id: str, parts: Sequence[Any], now: float) -> Job:
+    fields, metadata, reasons, workers, usage = parts
     layout = Layout.parse(fields.get("layout", ""))
     trials = layout.trials  # counters are in rows: the trials of an item always have the same outcome
     ok, failed, cached, total = (int(fields.get(name) or 0) // trials for name in ("ok", "failed", "cached", "total"))
@@ -116,7 +119,7 @@ def _as_job(job_id: str, parts: Sequence[dict[str, str]], now: float) -> Job:
         created_at=created or 0.0,
         started_at=started,
         ended_at=ended,
-        metadata=json.loads(fields.get("metadata") or "{}"),
+        metadata=json.loads(metadata or "{}"),
         fill=on_error["fill"] if isinstance(on_error, dict) else None,
         rate=rate,
         eta_s=(total - ok - failed) / rate if rate and state in ACTIVE and not is_open else None,

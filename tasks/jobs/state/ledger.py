@@ -304,20 +304,26 @@ class Ledger:
         self._call("prefill", job_id, stage, lifetime_s, *(part for pair in outcomes.items() for part in pair))
 
     def create(
-        self, job_id: str, staged: Staged, fields: Mapping[str, object], pending: Sequence[tuple[str, str]]
+        self,
+        job_id: str,
+        staged: Staged,
+        definition: Mapping[str, str],
+        fields: Mapping[str, object],
+        pending: Sequence[tuple[str, str]],
     ) -> bool:
-        """Create the job from the items that were staged. False when the job exists already.
+        """Create the job from the items that were staged. False when the job exists already. `definition` and `fields`
+        are the fields of `keys.job_definition` and `keys.job`.
 
         A Redis client that retries automatically must not repeat the call: the second reply would say that the job
         exists.
         Raises StorageUnavailable when the files of a stored job were deleted meanwhile, and RedisUnavailable when Redis
         lost a part of what was staged.
         """
-        flat = [part for pair in fields.items() for part in pair]
+        flat = [part for pair in (*definition.items(), *fields.items()) for part in pair]
         is_stored = int("part_items" in fields)
         entries = (part for pair in pending for part in pair)
         about = (staged.name, is_stored, staged.blocks, int(staged.is_grouped))
-        (reply,) = self._call_durably("create", [[job_id, *about, len(fields), *flat, *entries]])
+        (reply,) = self._call_durably("create", [[job_id, *about, len(definition), len(fields), *flat, *entries]])
         created = int(reply)
         if created == -2:
             raise RedisUnavailable("Redis lost a part of this request, in a failover or a restart: send it again.")

@@ -13,6 +13,8 @@ PARTS = "~parts"
 RESTED = "~"
 #: Maximum number of events in a job's stream, and of events that wait for the log.
 EVENTS_KEPT = 1000
+#: TTL in seconds of the events of an ended job.
+EVENTS_TTL_S = 60
 #: Minimum number of seconds between two progress events of a job.
 PROGRESS_EVERY_S = 0.25
 #: TTL of claims, waiters and batches in seconds: a safety net in case that no process releases them.

@@ -29,7 +29,7 @@ STAGING_S = 3600
 #: TTL in seconds of the groups of a large job, which are not renewed page by page.
 GROUPS_S = 86400
 
-_RECIPE = ["kind", "spec", "cache", "on_error", "item_deadline_s", "priority", "token", "trace"]
+_RECIPE = ["kind", "cache", "on_error", "item_deadline_s", "priority", "token", "trace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,7 @@ class Payloads:
         per run of consecutive stored blocks."""
         pipeline = self._state.pipeline(transaction=False)
         for job in unknown:
+            pipeline.hget(keys.job_definition(job), "spec")
             pipeline.hmget(keys.job(job), _RECIPE)
         for each in wanted:
             self._ask(pipeline, each)
@@ -97,7 +98,8 @@ class Payloads:
         replies = iter(pipeline.execute())
         recipes = {}
         for job in unknown:
-            kind, spec, cache, on_error, item_deadline_s, priority, token, trace = next(replies)
+            spec = next(replies)
+            kind, cache, on_error, item_deadline_s, priority, token, trace = next(replies)
             if kind and spec:
                 fill = json.loads(on_error or "null")
                 recipes[job] = Recipe(

@@ -36,18 +36,28 @@ class Draft:
     def is_grouped(self) -> bool:
         return any(stage.grouped for stage in self.stages)
 
+    def definition(self, hidden: Sequence[StageRecord] = ()) -> dict[str, str]:
+        """Return the fields of the job's definition. `hidden` stages follow the stages of the kind."""
+        stages = [
+            {"name": each.name, "pool": each.pool, "grouped": each.grouped}
+            for each in (*(stage.record for stage in self.stages), *hidden)
+        ]
+        return {
+            "spec": self.spec.model_dump_json(),
+            "metadata": json.dumps(self.head.metadata),
+            "stages": json.dumps(stages),
+        }
+
     def record(self, keep_s: float, hidden: Sequence[StageRecord] = ()) -> dict[str, object]:
-        """Return the fields of the job's hash. `hidden` stages follow the stages of the kind."""
+        """Return the fields of the job's hash."""
         head = self.head
         stages = [*(stage.record for stage in self.stages), *hidden]
         fields: dict[str, object] = {
             "state": "queued",
             "kind": self.kind.name,
-            "spec": self.spec.model_dump_json(),
             "cache": head.cache,
             "priority": head.priority,
             "on_error": json.dumps(head.model_dump(mode="json")["on_error"]),
-            "metadata": json.dumps(head.metadata),
             "ok": 0,
             "failed": 0,
             "cached": 0,
@@ -59,7 +69,6 @@ class Draft:
             "batch_key": full_batch_key(self.kind, self.spec),
             "first": stages[0].name,
             "asks": int(any(stage.mode == "ask" for stage in stages)),
-            "stages": json.dumps([{"name": each.name, "pool": each.pool, "grouped": each.grouped} for each in stages]),
         }
         if head.slots:
             fields["slots"] = head.slots

@@ -98,7 +98,7 @@ class Submitter:
             self._ledger.prefill(name, draft.stages[0].name, page, STAGING_S)
         missing = compress(row for row in range(total) if row not in hits)
         counts = {"total": total, "ok": len(hits), "cached": len(hits), "token": token, "layout": Layout(trials=trials)}
-        self._create(job, staged, draft.record(keep_s) | counts, missing)
+        self._create(job, staged, draft.definition(), draft.record(keep_s) | counts, missing)
         if len(hits) < total:
             self._dispatcher.fill(draft.stages[0].pool)
         return job
@@ -147,7 +147,8 @@ class Submitter:
             "token": token,
         }
         fields = draft.record(keep_s, hidden=[MOVE_STAGE]) | more
-        if not self._create(job, Staged(upload.name, is_grouped=draft.is_grouped), fields, f"0-{upload.total - 1}"):
+        staged, definition = Staged(upload.name, is_grouped=draft.is_grouped), draft.definition(hidden=[MOVE_STAGE])
+        if not self._create(job, staged, definition, fields, f"0-{upload.total - 1}"):
             upload.abandon()
         self._dispatcher.fill(draft.stages[0].pool)
         return job
@@ -186,7 +187,8 @@ class Submitter:
         if idempotency_key:
             job = self._reserve(idempotency_key, _body_hash(head, digest), job)
         more = {"total": 0, "open": 1, "layout": layout, "keep_items": max(1, keep_items), "token": token}
-        self._create(job, staged, self._rollout_draft(head, job).record(self._job_ttl_s) | more, "")
+        draft = self._rollout_draft(head, job)  # the idempotency key may have given it another id
+        self._create(job, staged, draft.definition(), draft.record(self._job_ttl_s) | more, "")
         return job
 
     def _rollout_draft(self, head: JobHead, job_id: str) -> Draft:
@@ -247,11 +249,18 @@ class Submitter:
             if request in found
         }
 
-    def _create(self, job_id: str, staged: Staged, fields: Mapping[str, object], pending: str) -> bool:
+    def _create(
+        self,
+        job_id: str,
+        staged: Staged,
+        definition: Mapping[str, str],
+        fields: Mapping[str, object],
+        pending: str,
+    ) -> bool:
         """Create the job from the data that was staged. Return False if the job exists already."""
         ranges = pending.split(",") if pending else []
         entries = [(str(fields["first"]), ",".join(ranges[at : at + RANGES])) for at in range(0, len(ranges), RANGES)]
-        return self._ledger.create(job_id, staged, fields, entries)
+        return self._ledger.create(job_id, staged, definition, fields, entries)
 
 
 def _body_hash(head: JobHead, digest: str) -> str:

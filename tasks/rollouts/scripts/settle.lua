@@ -9,6 +9,7 @@
 -- delete.
 -- Invariants:
 --   * A batch is acknowledged at most once, and never after it returned to the queue.
+-- @allow-oom
 -- @include batches
 -- @include feeding
 -- @include rollouts

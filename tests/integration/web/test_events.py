@@ -73,6 +73,26 @@ def test_a_client_gets_a_snapshot_if_its_next_events_were_trimmed(api: Api, flee
     assert watch(api, job, "99999999999999-0")[0][1] == "snapshot"
 
 
+def test_a_client_gets_a_snapshot_and_the_end_once_the_events_have_expired(
+    api: Api, fleet: Fleet, state: Redis
+) -> None:
+    job = api.done(fleet.hire(), {"x": 1})
+    told = watch(api, job)
+    state.delete(keys.job_events(job))
+    for last in ("", told[0][0]):
+        (_, event, data), (_, end, counts) = watch(api, job, last)
+        assert (event, data["state"], end, counts["ok"], counts["total"]) == ("snapshot", "done", "done", 1, 1)
+    for seen in (told[-1][0], "99999999999999-0"):
+        assert api.client.get(f"/v1/jobs/{job}/events", headers={"Last-Event-ID": seen}).status_code == 204
+
+
+def test_the_events_of_a_retried_job_are_kept(api: Api, fleet: Fleet, state: Redis) -> None:
+    job = api.done(fleet.hire(), {"x": 1, "fail": True})
+    assert state.ttl(keys.job_events(job)) > 0
+    api.client.post(f"/v1/jobs/{job}/retry")
+    assert state.ttl(keys.job_events(job)) == -1
+
+
 def test_the_stream_of_a_retried_job_continues_after_its_first_end(api: Api, fleet: Fleet) -> None:
     hand = fleet.hire()
     job = api.done(hand, {"x": 1, "fail": True})

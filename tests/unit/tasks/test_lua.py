@@ -128,6 +128,12 @@ def test_a_script_that_cannot_be_assembled_is_refused(folder: Path, text: str, s
         lua.load(script(folder, text))
 
 
+@pytest.mark.parametrize(("header", "deletes"), [("-- Purpose.\n-- @allow-oom", True), ("-- Like @allow-oom.", False)])
+def test_a_script_that_may_exceed_the_memory_limit_deletes_first(folder: Path, header: str, deletes: bool) -> None:
+    text = lua.load(script(folder, f"{header}\nreturn redis.call('SET', 'a', 1)"))
+    assert ("redis.call('DEL', keys.exemption())" in text) is deletes
+
+
 def test_hooks_are_a_table_by_kind(folder: Path) -> None:
     hook = module(folder, "rollout_hooks", "local rollout_hooks = {}\nreturn rollout_hooks")
     path = script(folder, "-- @hooks\nreturn hooks")

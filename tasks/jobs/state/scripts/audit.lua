@@ -9,6 +9,7 @@
 -- Returns two lists: job id and number of repaired items of each repaired job; ids of jobs whose retry was interrupted.
 -- Invariants:
 --   * An item is put back only if it is in no place. An audit of a sound job changes nothing.
+-- @allow-oom
 -- @include chunks
 -- @include clock
 -- @include endings

@@ -3,6 +3,7 @@
 -- ARGV
 --   1  job id
 -- Returns: the job's state, or '' when the job does not exist.
+-- @allow-oom
 -- @include endings
 -- @include jobs
 local job_id = ARGV[1]

@@ -22,6 +22,7 @@
 --     changes nothing.
 --   * When a chunk ends, each of its items is counted, away or pending.
 --   * The end of a job is a state, written in the same step as the count that completes the job.
+-- @allow-oom
 -- @include away
 -- @include chunks
 -- @include claims

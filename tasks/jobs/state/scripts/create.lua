@@ -6,8 +6,9 @@
 --   3   1 when its items are in the storage, else 0
 --   4   number of blocks of items stored in Redis
 --   5   1 when its kind has a grouped stage, else 0
---   6   number of fields of the job
---   7.. name and value of each field; then stage and entry of each pending entry
+--   6   number of fields of the job's definition
+--   7   number of fields of the job
+--   8.. name and value of each field of the definition, then of the job; then stage and entry of each pending entry
 -- Returns: 1; 0 when the job exists already, because the request was repeated; -1 when its files were deleted
 -- meanwhile; -2 when not everything that was stored for it is there, because Redis lost its last moment.
 -- Invariants:
@@ -20,15 +21,18 @@
 -- @include jobs
 -- @include pending
 -- @include totals
-local FIRST_FIELD = 7
-local job_id, staged, is_stored, fields = ARGV[1], ARGV[2], ARGV[3] == '1', 2 * tonumber(ARGV[6])
+local DEFINITION = 8
+local job_id, staged, is_stored = ARGV[1], ARGV[2], ARGV[3] == '1'
+local fields = DEFINITION + 2 * tonumber(ARGV[6])
+local entries = fields + 2 * tonumber(ARGV[7])
 local blocks, is_grouped = tonumber(ARGV[4]), ARGV[5] == '1'
 local job, now = keys.job(job_id), clock.now()
 local exists = redis.call('EXISTS', job) == 1
 if not exists then
   if is_stored and not redis.call('ZSCORE', keys.staging(), staged) then return -1 end
   local wall, at = clock.stamp(clock.wall()), clock.stamp(now)
-  redis.call('HSET', job, 'created_at', wall, 'told_at', at, unpack(ARGV, FIRST_FIELD, FIRST_FIELD + fields - 1))
+  redis.call('HSET', keys.job_definition(job_id), unpack(ARGV, DEFINITION, fields - 1))
+  redis.call('HSET', job, 'created_at', wall, 'told_at', at, unpack(ARGV, fields, entries - 1))
 end
 local facts, first = jobs.facts(job_id), jobs.stages(job_id)[1].name
 
@@ -53,7 +57,7 @@ local function is_whole()
 end
 
 if not exists and not is_whole() then
-  redis.call('DEL', job)
+  redis.call('DEL', job, keys.job_definition(job_id))
   return -2
 end
 
@@ -87,7 +91,7 @@ local kind_hooks = hooks[facts.kind]
 if kind_hooks and kind_hooks.created then kind_hooks.created(job_id) end
 events.publish(job_id, 'queued')
 events.log(job_id, 'queued', {total = jobs.items_of(job_id, facts.total), priority = info[3]})
-for at = FIRST_FIELD + fields, #ARGV, 2 do pending.push(job_id, ARGV[at], ARGV[at + 1]) end
+for at = entries, #ARGV, 2 do pending.push(job_id, ARGV[at], ARGV[at + 1]) end
 local deadline_s = tonumber(info[4] or '')
 if deadline_s then redis.call('ZADD', keys.deadlines(), clock.stamp(now + deadline_s), job_id) end
 endings.check(job_id)

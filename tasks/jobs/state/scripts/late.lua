@@ -4,6 +4,7 @@
 -- ARGV
 --   1  incarnation
 -- Returns: 1 when it is late, else 0.
+-- @allow-oom
 -- @include clock
 local batch = keys.batch(ARGV[1])
 local deadline = redis.call('HGET', batch, 'deadline_at')

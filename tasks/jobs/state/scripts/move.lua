@@ -14,6 +14,7 @@
 --     again.
 --   * If two workers write files for a part, the first file stays the part's file.
 --   * A file that a later file replaces stays: Redis may lose this call in a failover, and then names it again.
+-- @allow-oom
 -- @include endings
 -- @include jobs
 -- @include parts

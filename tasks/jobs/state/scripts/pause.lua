@@ -4,6 +4,7 @@
 --   1  job id
 --   2  1 to pause, 0 to resume
 -- Returns: the job's state, or '' when the job does not exist. A job that is not runnable is not changed.
+-- @allow-oom
 -- @include chunks
 -- @include events
 -- @include jobs

@@ -10,6 +10,7 @@
 --   * Only items of the recorded batch that are not counted are suspects, and only when the death is proven.
 --   * Several suspects are bisected: each half runs alone, so that an innocent item is cleared, and an item that kills
 --     its worker repeatedly fails.
+-- @allow-oom
 -- @include chunks
 -- @include claims
 -- @include commands

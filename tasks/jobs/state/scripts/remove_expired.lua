@@ -3,6 +3,7 @@
 -- ARGV
 --   1  maximum number of jobs
 -- Returns: the number of jobs that were due; fewer than ARGV[1] when none is left.
+-- @allow-oom
 -- @include clock
 -- @include removal
 local due = redis.call('ZRANGEBYSCORE', keys.expiry(), '-inf', clock.stamp(clock.now()), 'LIMIT', 0, ARGV[1])

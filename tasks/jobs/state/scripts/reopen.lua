@@ -62,6 +62,7 @@ end
 if is_last then
   redis.call('HSET', job, 'state', 'running')
   redis.call('ZREM', keys.expiry(), job_id)
+  redis.call('PERSIST', keys.job_events(job_id))
   events.publish(job_id, 'retried')
   events.log(job_id, 'retried')
   if facts.part_items > 0 then count_inflight() end

@@ -7,6 +7,7 @@
 -- Returns: the number of chunks returned, and the number of items that are pending again.
 -- Invariants:
 --   * A chunk is returned only for the holder of its lease.
+-- @allow-oom
 -- @include events
 -- @include jobs
 -- @include returns

@@ -3,6 +3,7 @@
 -- ARGV
 --   1  idle timeout in seconds: kinds whose jobs are used from outside, such as rollouts, end an unused job after it
 -- Returns: nothing.
+-- @allow-oom
 -- @hooks
 local idle_s = tonumber(ARGV[1])
 for _, kind_hooks in pairs(hooks) do

@@ -9,6 +9,7 @@
 -- seconds by which the clock was set back; storage folders of abandoned uploads.
 -- Invariants:
 --   * After a stall no process is declared dead before every process has had time for a heartbeat.
+-- @allow-oom
 -- @include clock
 -- @include endings
 -- @include jobs

@@ -5,6 +5,7 @@
 --   1  queue
 --   2  mode to set: `paused`, `draining`, '' to open the queue again, or `same` to keep its mode
 -- Returns: the number of chunks taken back.
+-- @allow-oom
 -- @include chunks
 local queue, mode = ARGV[1], ARGV[2]
 if mode == '' then

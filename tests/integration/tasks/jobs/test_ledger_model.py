@@ -88,11 +88,13 @@ class LedgerMachine(RuleBasedStateMachine):
         stages = {"run": False} | ({"join": True} if layout == "grouped" else {})
         stages |= {PARTS: False} if layout == "stored" else {}
         fields: dict[str, object] = {
-            "state": "queued", "kind": "k", "spec": "{}", "total": total, "ok": 0, "failed": 0, "cached": 0, "epoch": 0,
+            "state": "queued", "kind": "k", "total": total, "ok": 0, "failed": 0, "cached": 0, "epoch": 0,
             "max_failed_share": share, "deadline_s": "", "keep_s": 1000, "batch_key": "b",
             "priority": "normal", "first": "run",
-            "stages": json.dumps([{"name": n, "pool": "device", "grouped": grouped} for n, grouped in stages.items()]),
         }  # fmt: skip
+        definition = {
+            "stages": json.dumps([{"name": n, "pool": "device", "grouped": grouped} for n, grouped in stages.items()])
+        }
         for name, grouped in stages.items():
             fields |= {f"pool:{name}": "device", f"grouped:{name}": int(grouped), f"cost:{name}": 0.5}
             fields |= {f"pending:{name}": 0, f"batch_items:{name}": batch}
@@ -105,7 +107,7 @@ class LedgerMachine(RuleBasedStateMachine):
             if layout == "stored":
                 self.state.zadd(keys.staging(), {staged.name: 1e12})
                 self.state.set(keys.job_offsets(staged.name), "0" * 30)
-            created = self.ledger.create(job, staged, fields, [("run", f"0-{total - 1}")])
+            created = self.ledger.create(job, staged, definition, fields, [("run", f"0-{total - 1}")])
             assert created == (copy == 0)
         self.jobs[job], self.layouts[job] = total, layout
 

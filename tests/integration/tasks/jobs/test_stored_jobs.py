@@ -186,8 +186,11 @@ def test_retry_of_a_large_job_runs_failed_items_and_rewrites_their_parts(fleet: 
     rows = whole(fleet, after)
     assert [row["index"] for row in rows] == list(range(NUMBER))
     assert [(row["status"], row["score"]) for row in (rows[3], rows[5400])] == [("failed", -1.0)] * 2
-    assert len(files(fleet.settings)) == len(before)
     assert len(fleet.computed()) == NUMBER + 2
+    assert len(files(fleet.settings)) == len(before) + 2, "replaced files of two parts stay until the job is removed"
+    fleet.core.purge(job)
+    fleet.tick()
+    assert files(fleet.settings) == []
 
 
 def test_a_job_cancelled_while_its_outcomes_are_moved_keeps_every_outcome(fleet: Fleet) -> None:

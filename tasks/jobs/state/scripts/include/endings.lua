@@ -42,6 +42,7 @@ function endings.end_job(job_id, state, reason)
   redis.call('ZREM', keys.active(), job_id)
   redis.call('ZADD', keys.expiry(), clock.stamp(clock.now() + tonumber(info[4])), job_id)
   events.publish(job_id, state, {'ok', ok, 'failed', failed, 'total', total, 'reason', reason})
+  redis.call('EXPIRE', keys.job_events(job_id), constants.EVENTS_TTL_S)
   events.log(job_id, state, {ok = jobs.items_of(job_id, ok), failed = jobs.items_of(job_id, failed),
     total = jobs.items_of(job_id, total), seconds = seconds, reason = reason})
 end

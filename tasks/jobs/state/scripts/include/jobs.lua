@@ -43,6 +43,6 @@ end
 function jobs.layout(job_id) return parse_layout(redis.call('HGET', keys.job(job_id), 'layout')) end
 
 -- Return the stages of a job in order, each with `name`, `pool` and `grouped`.
-function jobs.stages(job_id) return cjson.decode(redis.call('HGET', keys.job(job_id), 'stages')) end
+function jobs.stages(job_id) return cjson.decode(redis.call('HGET', keys.job_definition(job_id), 'stages')) end
 
 return jobs

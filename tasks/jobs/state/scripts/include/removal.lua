@@ -28,7 +28,8 @@ function removal.remove(job_id)
     chunks.drop(chunk_id)
   end
   if redis.call('EXISTS', keys.job(job_id)) == 1 then remove_pages(job_id) end
-  redis.call('UNLINK', keys.job(job_id), keys.job_blocks(job_id), keys.job_offsets(job_id), keys.job_parts(job_id),
+  redis.call('UNLINK', keys.job(job_id), keys.job_definition(job_id), keys.job_blocks(job_id),
+    keys.job_offsets(job_id), keys.job_parts(job_id),
     keys.job_settled(job_id), keys.job_carry(job_id), keys.job_members(job_id), keys.job_awaited(job_id),
     keys.job_reasons(job_id), keys.job_workers(job_id), keys.job_deaths(job_id), keys.job_attempts(job_id),
     keys.job_away(job_id), keys.job_chunks(job_id), keys.job_events(job_id), keys.job_usage(job_id))
