@@ -53,6 +53,7 @@ def statistics(counts: Counts) -> dict[str, Any]:
         "returned_samples": counts.number("returned"),
         "dropped_samples": counts.number("dropped"),
         "dropped_stale_samples": counts.number("dropped"),
+        "lost_samples": counts.number("lost"),
         "total_generated_samples": counts.ok * counts.number("n"),
         "generation_errors": counts.failed,
         "current_param_version": counts.number("version"),

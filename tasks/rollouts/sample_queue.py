@@ -7,7 +7,7 @@ Samples that workers generate are put together with the commit of their chunk, b
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -55,6 +55,8 @@ class Wish:
 class Part:
     """Consecutive samples of a bundle, or the whole bundle."""
 
+    member: str
+    """Its name in the queue."""
     number: int
     first: int
     count: int
@@ -90,8 +92,8 @@ class SampleQueue:
     def __init__(self, state: Redis, values: LargeValues) -> None:
         self._state = state
         self._values = values
-        self._put, self._get, self._settle = (
-            state.register_script(lua.load(SCRIPTS / f"{name}.lua")) for name in ("put", "get", "settle")
+        self._put, self._get, self._settle, self._drop_lost = (
+            state.register_script(lua.load(SCRIPTS / f"{name}.lua")) for name in ("put", "get", "settle", "drop_lost")
         )
 
     def put(self, rollout: str, bundles: Sequence[Bundle], put_id: str) -> tuple[bool, int]:
@@ -109,7 +111,22 @@ class SampleQueue:
 
     def get(self, rollout: str, wish: Wish, waited_s: float = 0.0) -> Batch:
         """Lease a batch, which is empty if the queue has too few samples. The acknowledgement takes effect in either
-        case."""
+        case. Samples whose bodies are lost are dropped, and the next samples take their place."""
+        batch = self._lease(rollout, wish, waited_s)
+        while lost := self._lost(rollout, batch):
+            dropped = int(self._drop_lost(keys=[], args=[rollout, batch.id, *(part.member for part in lost)]))
+            log.error("rollout %s: the bodies of %d samples are lost; the samples are dropped", rollout, dropped)
+            earlier, batch = batch, self._lease(rollout, wish, waited_s)
+            # A later call finds the acknowledged batch acknowledged already.
+            batch = replace(
+                batch,
+                acknowledged=max(earlier.acknowledged, batch.acknowledged),
+                dropped=earlier.dropped + batch.dropped,
+                begun=earlier.begun + batch.begun,
+            )
+        return batch
+
+    def _lease(self, rollout: str, wish: Wish, waited_s: float) -> Batch:
         least = wish.samples if wish.least is None else min(wish.least, wish.samples)
         reply = self._get(
             keys=[],
@@ -133,6 +150,15 @@ class SampleQueue:
         self._delete(rollout, stubs)
         parts = [_part(*flat[at : at + 3]) for at in range(0, len(flat), 3)]
         return Batch(str(batch), int(acknowledged), int(dropped), int(queued), int(begun), int(version), parts)
+
+    def _lost(self, rollout: str, batch: Batch) -> list[Part]:
+        """Return the parts of a batch whose bodies do not exist, in Redis or in the storage."""
+        unread = [part for part in batch.parts if not part.body]
+        pipeline = self._state.pipeline(transaction=False)
+        for part in unread:
+            pipeline.hexists(keys.rollout_bodies(rollout), str(part.number))
+        lost = [part for part, exists in zip(unread, pipeline.execute(), strict=True) if not exists]
+        return lost + [part for part in batch.parts if part.body and not self._values.exists(rollout, part.body)]
 
     def acknowledge(self, rollout: str, batch: str) -> tuple[int, int]:
         """Acknowledge a batch. Idempotent. Returns the number of its samples (0 if it was acknowledged before, -1 if it
@@ -188,6 +214,7 @@ def _part(member: str, head: str, body: str) -> Part:
     first, _, last = places.partition("-")
     about = json.loads(head)
     return Part(
+        member=member,
         number=int(number),
         first=int(first),
         count=int(last) - int(first) + 1,

@@ -99,7 +99,11 @@ METRICS = (
     # Rollouts and policies.
     _gauge("assay_rollouts", "", "Rollouts that have not ended."),
     _gauge("assay_rollout_samples", "state", "Samples of every rollout: `queued`, `leased`, and `under_way`."),
-    _counter("assay_rollout_sample_events", "event", "Samples `put`, `acknowledged`, `returned`, `dropped` as stale."),
+    _counter(
+        "assay_rollout_sample_events",
+        "event",
+        "Samples `put`, `acknowledged`, `returned`, `dropped` as stale, `lost`.",
+    ),
     _gauge("assay_rollout_sample_age_versions", "", "Mean age of the last batch in versions; maximum over rollouts."),
     _gauge(
         "assay_rollout_sample_age_seconds",

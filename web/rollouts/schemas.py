@@ -74,6 +74,7 @@ class RolloutStatistics(StrictModel):
     returned_samples: int = Field(description="Samples returned, or not acknowledged in time.")
     dropped_samples: int
     dropped_stale_samples: int = Field(description="Equal to `dropped_samples`.")
+    lost_samples: int = Field(description="Samples dropped because their bodies were lost with Redis or the storage.")
     total_generated_samples: int
     generation_errors: int = Field(description="Failed prompts; the job's `reasons` has their error types.")
     current_param_version: int

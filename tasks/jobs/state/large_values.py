@@ -61,6 +61,12 @@ class LargeValues:
         """Delete the file of an attachment."""
         self._storage.delete_file(values_path(folder, json.loads(stub)["~stored"][0]))
 
+    def exists(self, folder: str, line: str) -> bool:
+        """Return whether the file of a stub exists; True for a line that is not a stub."""
+        if not line.startswith(STUB_PREFIX):
+            return True
+        return self._storage.exists(values_path(folder, json.loads(line)["~stored"][0]))
+
     def resolved(self, folder: str, line: str) -> str:
         """Return the outcome that a stub refers to. A line that is not a stub is returned unchanged."""
         if not line.startswith(STUB_PREFIX):

@@ -72,6 +72,11 @@ class Storage:
         with self._explained(path):
             return cast(bytes, filesystem.cat_file(f"{root}/{path}", start, stop))
 
+    def exists(self, path: str) -> bool:
+        filesystem, root = self._filesystem
+        with self._explained(path):
+            return bool(filesystem.exists(f"{root}/{path}"))
+
     def pages(self, path: str) -> Iterator[bytes]:
         filesystem, root = self._filesystem
         with self._explained(path), filesystem.open(f"{root}/{path}", "rb") as file:

@@ -28,7 +28,7 @@
 -- @include feeding
 -- @include rollouts
 -- @include samples
-local RECENT_BATCHES, PAGE = 64, 256
+local RECENT_BATCHES, PAGE, SHORT_BYTES = 64, 256, 256
 local rollout_id, batch, wanted, least = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local is_whole, consumer, lease_s = ARGV[6] == '1', ARGV[7], tonumber(ARGV[8])
 local waited_s, most_bytes = tonumber(ARGV[10]), tonumber(ARGV[11])
@@ -108,12 +108,14 @@ local function note_freshness()
   redis.call('LTRIM', keys.rollout_recent(rollout_id), 0, RECENT_BATCHES - 1)
 end
 
--- Return member, head and body of each part; the body is '' when it exceeds the remaining bytes of the reply.
+-- Return member, head and body of each part; the body is '' when it does not exist, or exceeds the remaining bytes of
+-- the reply. Short bodies are always in the reply, and so are stubs of files.
 local function read_parts()
   local flat, left, bodies = {}, most_bytes, keys.rollout_bodies(rollout_id)
   for place, member in ipairs(taken) do
     local number, body = samples.number_of(member), ''
-    if left > redis.call('HSTRLEN', bodies, number) then
+    local bytes = redis.call('HSTRLEN', bodies, number)
+    if bytes > 0 and (left > bytes or bytes < SHORT_BYTES) then
       body = redis.call('HGET', bodies, number)
       left = left - #body
     end

@@ -1,9 +1,14 @@
 """Bounded sample queue: delivers each sample to a single consumer, drops samples that are too stale, and loses none."""
 
+import json
+
 import pytest
+from redis import Redis
 
 from config import keys
+from tasks.composition import create_core
 from tasks.errors import Conflict
+from tasks.jobs.state.storage import values_path
 from tests.support.fleet import Fleet
 from tests.support.programs import wait_until
 from tests.support.rollouts import Stand
@@ -165,3 +170,31 @@ def test_an_idle_rollout_is_cancelled(fleet: Fleet, queue: Stand) -> None:
     fleet.core.state.hset(keys.rollout(queue.id), "touched_at", 1)
     fleet.core.ledger.tend(3600)
     assert (queue.job.state, queue.job.reason) == ("cancelled", "idle")
+
+
+@pytest.mark.parametrize("where", ["redis", "storage"])
+def test_samples_with_a_lost_body_are_dropped_and_the_queue_continues(
+    fleet: Fleet, state: Redis, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    fleet.settings = fleet.settings.model_copy(update={"storage_shared": True})
+    fleet.core = create_core(fleet.settings, fleet.celery)
+    monkeypatch.setattr("tasks.jobs.state.large_values.ATTACHMENT_BYTES", 2000 if where == "storage" else 1 << 20)
+    queue = Stand(fleet, max_queue_size=100)
+    for number in range(4):
+        assert queue.put(*(f"{number}-{x}" * 1000 for x in range(2)), group=True)
+    used = queue.get(2, whole=True)
+    if where == "redis":
+        state.hdel(keys.rollout_bodies(queue.id), "2", "4")
+    else:
+        stubs = state.hmget(keys.rollout_bodies(queue.id), ["2", "4"])
+        for stub in stubs:
+            name = json.loads(str(stub))["~stored"][0]
+            (fleet.settings.data_dir / "storage" / values_path(queue.id, name)).unlink()
+    batch = queue.get(2, whole=True, acknowledge=used.id)
+    assert batch.acknowledged == 2
+    assert [sample[:3] for sample in queue.samples(batch)] == ["2-0", "2-1"]
+    assert queue.get(2, whole=True).id == "", "the last samples are lost too"
+    assert (queue.told("lost_samples"), queue.told("queue_size"), queue.told("leased_samples")) == (4, 0, 2)
+    assert queue.put("x"), "the queue has room again"
+    queue.rollouts.acknowledge(queue.id, batch.id)
+    assert queue.samples(queue.get(1)) == ["x"]

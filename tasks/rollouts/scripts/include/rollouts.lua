@@ -5,7 +5,7 @@
 local rollouts = {}
 
 -- Counters that are also summed over the rollouts for metrics; the sums outlive the rollouts.
-local TOTALS = {put = true, acknowledged = true, dropped = true, returned = true}
+local TOTALS = {put = true, acknowledged = true, dropped = true, returned = true, lost = true}
 
 -- Add to a counter of a rollout. Returns its value.
 function rollouts.count(rollout_id, field, number)
@@ -28,7 +28,9 @@ function rollouts.in_progress(rollout_id, config)
 end
 
 -- Return the number of samples that consumers hold or have used.
-function rollouts.taken(config) return tonumber(config.put) - tonumber(config.dropped) - tonumber(config.queued) end
+function rollouts.taken(config)
+  return tonumber(config.put) - tonumber(config.dropped) - tonumber(config.lost or 0) - tonumber(config.queued)
+end
 
 -- Return whether samples are being generated.
 function rollouts.is_busy(config) return config.held ~= '1' and tonumber(config.generating) > 0 end
