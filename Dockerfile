@@ -1,4 +1,4 @@
-# One file, two images: `web` is small and has no torch, `worker` runs device, API and CPU workers, beat and Flower.
+# Two images: `web`, small and without torch, and `worker`, for device, API and CPU workers, beat and Flower.
 FROM python:3.11-slim AS base
 ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN useradd --create-home --uid 10001 assay && mkdir -p /assay/data /assay/storage && chown -R assay /assay
@@ -6,7 +6,7 @@ WORKDIR /assay
 COPY requirements/ requirements/
 
 FROM base AS web
-# Not empty: with what traces need.
+# If not empty, install the packages for traces.
 ARG TRACES=""
 RUN pip install -r requirements/web.txt ${TRACES:+-r requirements/tracing.txt}
 COPY config/ config/

@@ -18,7 +18,19 @@ from tasks.jobs.state.ledger_format import (
     RESTED,
     STUB_PREFIX,
 )
-from tasks.jobs.states import ACTIVE, DISPATCHED, REOPENING, RETRIABLE, RUNNABLE, RUNNING
+from tasks.jobs.states import (
+    ACTIVE,
+    CANCELLED,
+    DISPATCHED,
+    DONE,
+    FAILED,
+    FINISHING,
+    QUEUED,
+    REOPENING,
+    RETRIABLE,
+    RUNNABLE,
+    RUNNING,
+)
 from tasks.providers.limiter_format import API_KEPT_S, HOLDER_S
 
 CONSTANTS: Final[dict[str, object]] = {
@@ -26,9 +38,14 @@ CONSTANTS: Final[dict[str, object]] = {
     "ACTIVE": frozenset(ACTIVE),
     "RUNNABLE": frozenset(RUNNABLE),
     "RETRIABLE": frozenset(RETRIABLE),
-    "REOPENING": REOPENING,
-    "DISPATCHED": DISPATCHED,
+    "QUEUED": QUEUED,
     "RUNNING": RUNNING,
+    "FINISHING": FINISHING,
+    "REOPENING": REOPENING,
+    "DONE": DONE,
+    "FAILED": FAILED,
+    "CANCELLED": CANCELLED,
+    "DISPATCHED": DISPATCHED,
     # priorities
     "PRIORITIES": PRIORITIES,
     "RANKS": {priority: rank for rank, priority in enumerate(PRIORITIES)},

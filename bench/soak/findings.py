@@ -8,15 +8,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import isclose
-from typing import Any
+from typing import Any, get_args
+
+from tasks.jobs import states
+from tasks.jobs.model import Status
 
 #: Statuses of an item with an outcome.
-STATUSES = ("ok", "failed", "timed_out", "cancelled")
+STATUSES = get_args(Status)
 #: State and reason of an ended job.
 End = tuple[str, str]
-DONE: End = ("done", "")
-LATE: End = ("done", "deadline")
-CANCELLED: End = ("cancelled", "cancelled")
+DONE: End = (states.DONE, "")
+LATE: End = (states.DONE, "deadline")
+CANCELLED: End = (states.CANCELLED, "cancelled")
 #: Number of findings of a check that report.md lists.
 MAX_EXAMPLES = 20
 
@@ -122,7 +125,7 @@ def wrong_outcomes(result: JobResult, expected: Sequence[Expected], ends: Collec
 
     Returns the violations."""
     rows = result.rows
-    if result.state not in ("done", "failed", "cancelled"):
+    if result.state not in states.ENDED:
         return [f"the job is {result.state!r}, which is not an end state"]
     wrong = []
     if (result.state, result.reason) not in ends:
@@ -154,7 +157,7 @@ def _wrong_outcome(result: JobResult, row: Mapping[str, Any], expected: Expected
     status, error = row.get("status"), row.get("error") or {}
     if row.get("id") != expected.id:
         return f"has the id {row.get('id')!r}, but was submitted as {expected.id!r}"
-    if status not in STATUSES or (result.state == "done" and status == "cancelled"):
+    if status not in STATUSES or (result.state == states.DONE and status == "cancelled"):
         return f"is {status!r} in a job that is {result.state}"
     if status == "ok" and not expected.is_good:
         return "is ok, but must fail"

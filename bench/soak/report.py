@@ -9,6 +9,7 @@ from typing import Any
 
 from bench.soak.findings import MAX_EXAMPLES, Accounting
 from bench.soak.resource_growth import DESCRIPTORS, MEMORY, REDIS, THREADS, WARM_UP_S, Bound, Growth
+from tasks.jobs.states import ENDED
 
 #: Consistency checks, in the order of the report, with the condition that each verifies.
 CHECKS = {
@@ -25,8 +26,6 @@ CHECKS = {
     "processes": "no process remains, was abandoned by its supervisor or ended unexpectedly",
     "soak": "the threads of the soak itself ran to the end",
 }
-
-
 #: Minimum minutes of a run whose processes live long enough to be measured.
 MEASURED_MINUTES = 10.0
 
@@ -142,7 +141,7 @@ def as_markdown(run: Run, accounting: Accounting) -> str:
     columns = "jobs | done, failed, cancelled | ok | failed | timed out | cancelled | from the cache | retried attempts"
     lines += ["", "## Jobs", "", f"| workload | {columns} |", f"|{'---|' * 9}"]
     for name, each in sorted(accounting.by_kind.items()):
-        ends = ", ".join(str(each[f"jobs {state}"]) for state in ("done", "failed", "cancelled"))
+        ends = ", ".join(str(each[f"jobs {state}"]) for state in ENDED)
         lines.append(
             f"| {name} | {each['jobs']} | {ends} | {each['ok']} | {each['failed']} | {each['timed_out']} | "
             f"{each['cancelled']} | {each['cached']} | {each['again']} |"

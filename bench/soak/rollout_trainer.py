@@ -19,6 +19,7 @@ from assay.rollouts import FullyAsyncRollouter, MessageQueueClient, ParameterSyn
 
 from bench.soak.findings import Accounting, Delivery, wrong_deliveries
 from bench.soak.system_under_test import MODEL
+from tasks.jobs.states import CANCELLED, DONE, ENDED
 
 SAMPLES_EACH = 2
 GROUPS = (40, 150)
@@ -114,7 +115,7 @@ class Trainer:
             taken = queue.get_samples(chance.randint(1, BATCH), 0.5, version) or queue.get_samples(1, 0.0, version)
             if not taken:
                 view = rollouter.view()
-                if view["job"]["state"] in ("done", "failed", "cancelled") and _is_empty(view):
+                if view["job"]["state"] in ENDED and _is_empty(view):
                     return acknowledged, was_ended
                 if self._over.is_set():
                     was_ended = True
@@ -173,9 +174,9 @@ class Versions:
 
 def wrong_end(job: Mapping[str, Any], groups: int, was_ended: bool) -> list[str]:
     """Check that a rollout ended as `done` with all groups, or as `cancelled` if the trainer ended it."""
-    if job["state"] == "done":
+    if job["state"] == DONE:
         return [] if job["ok"] == groups else [f"{groups} groups were requested, but {job['ok']} are ok"]
-    if job["state"] == "cancelled" and was_ended:
+    if job["state"] == CANCELLED and was_ended:
         return []
     return [f"the rollout ended as {job['state']!r} ({job['reason'] or 'no reason'}), which was not requested"]
 

@@ -12,9 +12,10 @@ from config import keys
 from config.schedule import LATE_S, SLOT
 from tasks.deployment_benchmarks.figure_history import KEPT_S, SHOWN, known
 from tasks.deployment_benchmarks.model import Trigger
+from tasks.jobs.states import CANCELLED, DONE, FAILED
 
 RunState = Literal["queued", "running", "done", "failed", "cancelled", "skipped"]
-ENDED: tuple[RunState, ...] = ("done", "failed", "cancelled", "skipped")
+ENDED: tuple[RunState, ...] = (DONE, FAILED, CANCELLED, "skipped")
 #: Maximum number of runs that are kept, and of skipped runs.
 MOST_RUNS, MOST_SKIPPED = 1000, 100
 #: TTL of a run's record: longer than that of its report, because the record has the path for deleting the report.

@@ -26,7 +26,7 @@ from tasks.jobs.core import JobCore
 from tasks.jobs.dispatch.dispatcher import with_policy_servers
 from tasks.jobs.model import JobRequest
 from tasks.jobs.queries.listing import JobListing
-from tasks.jobs.states import ACTIVE
+from tasks.jobs.states import ACTIVE, CANCELLED
 from tasks.measurement.machine import gpus_of
 from tasks.worker_registry import Worker
 
@@ -207,7 +207,7 @@ class Runs:
                 self._core.cancel(run.job)
                 return ended
             return replace(run, state="running" if job.started_at else "queued", started_at=job.started_at)
-        if job.state == "cancelled":
+        if job.state == CANCELLED:
             return self._end(run, "cancelled", "Its job was cancelled.")
         # The report is written just before the job ends: read the record again, it may be older than both.
         known = self.history.get(run.id) or run

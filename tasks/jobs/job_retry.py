@@ -9,7 +9,7 @@ from tasks.jobs.core_parts import CoreParts
 from tasks.jobs.model import Job
 from tasks.jobs.state.ledger import Reopened, compress
 from tasks.jobs.state.outcome import is_ok
-from tasks.jobs.states import RETRIABLE
+from tasks.jobs.states import REOPENING, RETRIABLE
 
 #: Number of items reopened by one call of the script.
 PAGE = 200
@@ -36,7 +36,7 @@ class JobRetry:
         lines = self._outcomes.lines(current, 0, current.total * current.trials)
         failed = [index for index, line in lines if line is None or not is_ok(line)]
         again = self._store.with_their_groups(job_id, failed)
-        if not again and current.state != "reopening":
+        if not again and current.state != REOPENING:
             return 0
         for start in range(0, len(again), PAGE):
             if self._ledger.reopen(job_id, self._as_counted(current, again[start : start + PAGE])) < 0:

@@ -9,16 +9,22 @@ from typing import Final, Literal
 
 JobState = Literal["queued", "running", "finishing", "reopening", "done", "failed", "cancelled"]
 
+QUEUED: Final = "queued"
+RUNNING: Final = "running"
+FINISHING: Final = "finishing"
 REOPENING: Final = "reopening"
+DONE: Final = "done"
+FAILED: Final = "failed"
+CANCELLED: Final = "cancelled"
+
 #: States in which items are dispatched and results are counted.
-RUNNABLE: Final[tuple[JobState, ...]] = ("queued", "running", "finishing")
+RUNNABLE: Final[tuple[JobState, ...]] = (QUEUED, RUNNING, FINISHING)
 #: States of a job that has not ended.
 ACTIVE: Final[tuple[JobState, ...]] = (*RUNNABLE, REOPENING)
 #: Final states of a job. Only a retry changes them.
-ENDED: Final[tuple[JobState, ...]] = ("done", "failed", "cancelled")
+ENDED: Final[tuple[JobState, ...]] = (DONE, FAILED, CANCELLED)
 #: States in which a retry may begin, or, in `reopening`, resume after it was interrupted.
 RETRIABLE: Final[tuple[JobState, ...]] = (*ENDED, REOPENING)
 
-#: States of a chunk: it is in a queue, or a worker has taken it.
+#: State of a chunk in a queue. A chunk that a worker has taken is `RUNNING`, like its job.
 DISPATCHED: Final = "dispatched"
-RUNNING: Final = "running"

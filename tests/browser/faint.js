@@ -1,4 +1,4 @@
-// Texts of a page that stand out from what is behind them by less than 4.5 to 1, as WCAG counts: [[text, colour, ratio], ...].
+// Texts of a page with a contrast below 4.5 to 1, as WCAG counts: [[text, colour, ratio], ...].
 () => {
   const parse = (colour) => {
     const [red, green, blue, alpha = 1] = colour.match(/[\d.]+/g).map(Number);

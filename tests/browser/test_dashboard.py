@@ -35,7 +35,7 @@ def done(page: Page) -> int:
     return int(text.split(" of ")[0].replace(",", ""))
 
 
-def test_a_job_from_the_form_moves_fails_for_a_reason_and_is_retried(page: Page) -> None:
+def test_a_job_from_the_form_progresses_shows_failures_and_is_retried(page: Page) -> None:
     page.goto("/submit")
     page.get_by_role("tab", name="Simulated").click()
     page.get_by_role("button", name="Submit", exact=True).click()
@@ -52,7 +52,7 @@ def test_a_job_from_the_form_moves_fails_for_a_reason_and_is_retried(page: Page)
     expect(failure).to_contain_text("This item was told to fail.")
     expect(page.locator("#head .word")).to_have_text("done")
     expect(failure).to_contain_text("3 items")
-    failure.get_by_role("button", name="Show them").click()
+    failure.get_by_role("button", name="Show items").click()
     expect(page.locator("#items tbody tr")).to_have_count(3)
     page.get_by_label("Search").fill("item-13")
     page.get_by_role("button", name="Search").click()
@@ -80,12 +80,12 @@ def test_a_job_is_cancelled_by_keyboard_and_only_after_asking(page: Page, stand:
     assert stand.ask("GET", f"/v1/jobs/{job}")["state"] == "cancelled"
 
 
-def test_a_wrong_request_is_told_by_its_field_and_nothing_is_submitted(page: Page) -> None:
+def test_an_invalid_request_is_rejected_with_its_field(page: Page) -> None:
     page.goto("/submit#simulated")
     area = page.get_by_label("Request, sent to /v1/jobs").locator("visible=true")
     area.fill('{"kind": "simulated"')
     area.press("Control+Enter")
-    expect(page.locator(".said:visible")).to_contain_text("This is no JSON")
+    expect(page.locator(".said:visible")).to_contain_text("Invalid JSON")
     area.fill(json.dumps({"kind": "simulated", "items": [{"x": 1}], "spec": {"cost_s": -1}}))
     area.press("Control+Enter")
     expect(page.locator(".said:visible b")).to_have_text("spec.cost_s")
@@ -95,7 +95,7 @@ def test_a_wrong_request_is_told_by_its_field_and_nothing_is_submitted(page: Pag
     expect(area).to_have_value(re.compile("item-24"))
 
 
-def test_the_overview_follows_the_work_and_comes_back_after_the_server_was_away(page: Page, stand: Stand) -> None:
+def test_the_overview_is_live_and_reconnects_after_the_server_was_away(page: Page, stand: Stand) -> None:
     page.goto("/")
     expect(page.locator("#connection")).to_have_attribute("data-state", "live")
     expect(page.locator("#devices .card")).to_have_count(2)
@@ -110,11 +110,11 @@ def test_the_overview_follows_the_work_and_comes_back_after_the_server_was_away(
     expect(row.locator(".done")).not_to_have_text(before)
     row.focus()
     stand.stop_web()
-    expect(page.locator("#banner")).to_contain_text("trying again")
+    expect(page.locator("#banner")).to_contain_text("reconnecting")
     expect(page.locator("#connection")).to_have_attribute("data-state", "away")
     stand.start_web()
     expect(page.locator("#connection")).to_have_attribute("data-state", "live")
-    expect(page.locator("#banner")).to_have_text("Connected again.")
+    expect(page.locator("#banner")).to_have_text("Reconnected.")
     assert row.evaluate("node => node === document.activeElement"), "the row keeps the focus"
     stand.ask("DELETE", f"/v1/jobs/{job}")
     expect(row).to_contain_text("cancelled")
@@ -122,14 +122,14 @@ def test_the_overview_follows_the_work_and_comes_back_after_the_server_was_away(
     page.wait_for_url(f"**/jobs/{job}")
 
 
-def test_a_jobs_page_says_that_redis_is_away_and_that_it_is_back(page: Page, stand: Stand) -> None:
+def test_a_jobs_page_shows_that_redis_is_away_and_that_it_is_back(page: Page, stand: Stand) -> None:
     job = stand.submit(*({"x": x} for x in range(2000)), spec=LONG)
     page.goto(f"/jobs/{job}")
     expect(page.locator("#connection")).to_have_attribute("data-state", "live")
     stand.redis.stop()
     expect(page.locator("#banner")).to_contain_text("does not answer")
     stand.redis.start()
-    expect(page.locator("#banner")).to_have_text("Connected again.")
+    expect(page.locator("#banner")).to_have_text("Reconnected.")
     first = done(page)
     page.wait_for_function(
         "first => parseInt(document.querySelector('#tiles .tile .note').textContent) > first", arg=first
@@ -137,7 +137,7 @@ def test_a_jobs_page_says_that_redis_is_away_and_that_it_is_back(page: Page, sta
     stand.ask("DELETE", f"/v1/jobs/{job}")
 
 
-def test_an_item_is_found_among_many_without_further_asking(page: Page, stand: Stand) -> None:
+def test_a_search_continues_until_an_item_is_found(page: Page, stand: Stand) -> None:
     items = [{"x": 91, "id": f"row-{number}"} for number in range(21_000)]
     job = stand.submit(*items, {"x": 92, "id": "needle"}, spec={"cost_s": 0, "cacheable": True})
     page.goto(f"/jobs/{job}")
@@ -147,10 +147,10 @@ def test_an_item_is_found_among_many_without_further_asking(page: Page, stand: S
     page.get_by_label("Search").press("Enter")
     expect(page.locator("#items tbody tr")).to_have_count(1)
     expect(page.locator("#found")).to_have_text("1 item found.")
-    expect(page.get_by_role("button", name="Look further")).not_to_be_visible()
+    expect(page.get_by_role("button", name="Load more")).not_to_be_visible()
 
 
-def test_a_rollout_is_watched_on_after_an_answer_that_did_not_come(page: Page, stand: Stand) -> None:
+def test_a_rollout_page_keeps_polling_after_a_failed_request(page: Page, stand: Stand) -> None:
     asked = {
         "prompts": [{"prompt": "2 + 3?", "reference": "5"}], "simulated": {"generate_s": 0.05},
         "sampling": {"n": 2, "temperature": 1.0}, "train_batch_size": 4, "max_queue_size": 8,
@@ -169,7 +169,7 @@ def test_a_rollout_is_watched_on_after_an_answer_that_did_not_come(page: Page, s
     stand.ask("DELETE", f"/v1/jobs/{rollout}")
 
 
-def test_long_names_leave_room_for_what_else_there_is_to_see(page: Page, stand: Stand) -> None:
+def test_long_names_leave_room_for_the_other_columns(page: Page, stand: Stand) -> None:
     name = "<i>" + "a-name-without-end-" * 40
     items = [{"x": 1, "id": name[:200], "group_id": name[:200]}, {"x": 2, "id": name[:199], "fail": True}]
     job = stand.submit(*items, spec={"cost_s": 0, "cacheable": True}, metadata={"name": name, "why": name})
@@ -177,7 +177,7 @@ def test_long_names_leave_room_for_what_else_there_is_to_see(page: Page, stand: 
     row = page.locator(f"#jobs a[href='/jobs/{job}']")
     expect(row).to_contain_text("1 failed")
     expect(row.locator(".why")).to_have_text("simulated_failure")  # the reason, without opening the job
-    for part in (row.locator(".what .dim"), row.locator(".why")):
+    for part in (row.locator(".name .dim"), row.locator(".why")):
         assert is_within(part, row), "the kind and the reason are visible"
     row.click()
     expect(page.locator("[aria-current]")).to_have_text("Jobs")
@@ -192,7 +192,7 @@ def test_long_names_leave_room_for_what_else_there_is_to_see(page: Page, stand: 
     page.goto(f"/jobs/{again}")
     expect(page.locator("#items tbody tr")).to_contain_text("cached")
     expect(page.locator("#items tbody td").last).to_have_text("–")  # no worker ran it
-    expect(page.locator("#latency")).to_contain_text("all of it came from the cache")
+    expect(page.locator("#latency")).to_contain_text("every answer came from the cache")
 
 
 def is_within(inner: Locator, outer: Locator) -> bool:
@@ -208,7 +208,7 @@ def test_a_benchmark_is_started_without_scrolling_sideways(page: Page) -> None:
     assert is_within(button, page.locator("#suites"))
     single = page.locator("#suites tr", has_text="rule_scoring").last
     expect(single).not_to_be_visible()
-    page.get_by_text("one by one").press("Enter")
+    page.locator("#suites summary").press("Enter")
     expect(single.get_by_role("button", name="Run now")).to_be_visible()
 
 
@@ -233,7 +233,7 @@ def remember(stand: Stand, figure: str, values: Sequence[float]) -> None:
 DRAWN = """card => Chart.getChart(card.querySelector("canvas")).data.datasets.map(({label, data}) => [label, data])"""
 
 
-def test_a_figure_that_got_worse_is_named_and_drawn_with_its_band(page: Page, stand: Stand) -> None:
+def test_a_regression_is_named_and_drawn_with_its_usual_range(page: Page, stand: Stand) -> None:
     steady = [12_300.0, 12_400.0, 12_350.0, 12_280.0, 12_320.0, 12_410.0, 12_300.0, 12_360.0, 12_340.0]
     remember(stand, "rule_scoring/steady/items_s", [*steady, 6_000.0, 12_300.0, 12_350.0])
     remember(stand, "rule_scoring/slower/items_s", [*steady, 6_000.0, 12_300.0, 8_000.0])
@@ -247,7 +247,7 @@ def test_a_figure_that_got_worse_is_named_and_drawn_with_its_band(page: Page, st
     expect(first).to_contain_text("worse")
     drawn = dict(first.evaluate(DRAWN))
     assert drawn["value"] == [*steady, None, 12_300, 8_000]
-    assert drawn["others worked meanwhile"][9] == 6_000
+    assert drawn["disturbed by other jobs"][9] == 6_000
     assert 8_000 < drawn["usual, low"][0] < 12_280 < 12_410 < drawn["usual, high"][0]
     steady_card = page.locator("#figures .card", has_text="rule_scoring/steady/items_s")
     expect(steady_card).not_to_contain_text("worse")
@@ -257,7 +257,7 @@ def test_a_figure_that_got_worse_is_named_and_drawn_with_its_band(page: Page, st
     assert is_within(button, page.locator("#suites"))
 
 
-def test_gpus_are_shown_with_what_is_used_of_each(page: Page, stand: Stand) -> None:
+def test_gpus_are_shown_with_their_utilisation_and_memory(page: Page, stand: Stand) -> None:
     gpus = (Gpu("0", "GPU-a", 0.97, 74_310, 81_920), Gpu("1", "GPU-b", 0.0, 512, 81_920))
     worker = Worker(
         name="gpu.far.0", pool="device", node="far", host="far", pid=1, incarnation=uuid4().hex, launcher=uuid4().hex,
@@ -280,7 +280,7 @@ def test_gpus_are_shown_with_what_is_used_of_each(page: Page, stand: Stand) -> N
 def test_the_overview_of_an_idle_stack_shows_no_trouble(page: Page) -> None:
     page.goto("/")
     expect(page.locator("#health h1")).to_have_text("Healthy")
-    expect(page.locator("#queues tr", has_text="benchmark")).to_contain_text("until one waits")
+    expect(page.locator("#queues tr", has_text="benchmark")).to_contain_text("starts on demand")
     expect(page.locator("#queues [data-tone=bad]")).to_have_count(0)
 
 

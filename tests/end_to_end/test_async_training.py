@@ -19,9 +19,9 @@ Run = Callable[..., Program]
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("ACTOR_STRATEGY", "fsdp2", "ACTOR_STRATEGY=fsdp2 means nothing here"),
+        ("ACTOR_STRATEGY", "fsdp2", "ACTOR_STRATEGY=fsdp2 is not supported"),
         ("NUM_GPUS", "many", "NUM_GPUS must be a whole number from 1 on (it is 'many')"),
-        ("MODEL_ID", "Qwen/Qwen2.5-0.5B-Instruct", "nothing is downloaded here"),
+        ("MODEL_ID", "Qwen/Qwen2.5-0.5B-Instruct", "this script downloads no models"),
         ("MODEL_PATH", "/nowhere", "there is no config.json in it"),
     ],
 )

@@ -41,7 +41,8 @@ def benchmarks() -> str:
 
 
 def _page(name: str, **values: object) -> str:
-    return render_template(f"dashboard/{name}.html", page=name, chart_url=charts.url(), flower=flower(), **values)
+    common = {"chart_url": charts.url(), "flower": flower(), "active": ACTIVE}
+    return render_template(f"dashboard/{name}.html", page=name, **common, **values)
 
 
 def flower() -> str:

@@ -9,6 +9,8 @@ from typing import Any, cast
 
 from assay.errors import UnexpectedReply
 
+#: States in which items run, and final states, as in the server's `tasks/jobs/states.py`.
+RUNNABLE = ("queued", "running", "finishing")
 ENDED = ("done", "failed", "cancelled")
 
 
@@ -75,7 +77,7 @@ class JobView:
         """Return a copy of this view, updated with the fields of a server-sent event."""
         updated = ("state", "ok", "failed", "cached", "total", "rate", "eta_s", "paused", "reasons")
         changes = {name: data[name] for name in updated if data.get(name) is not None}
-        if event in ("queued", "running", "finishing"):
+        if event in RUNNABLE:
             changes["state"] = event
         if event in ("paused", "resumed"):
             changes["paused"] = event == "paused"

@@ -13,6 +13,7 @@ from redis import Redis
 
 from config import keys
 from config.logging import job_context
+from tasks.jobs import states
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +45,11 @@ class JobLog:
 def _line(entry: Mapping[str, Any]) -> str:
     kind, event = entry["kind"], entry["event"]
     match event:
-        case "queued":
+        case states.QUEUED:
             return f"{kind} job submitted: {entry['total']} items, {entry['priority']}"
-        case "running":
+        case states.RUNNING:
             return f"{kind} job started"
-        case "done" | "failed" | "cancelled":
+        case states.DONE | states.FAILED | states.CANCELLED:
             why = f" ({entry['reason']})" if entry.get("reason") else ""
             counts = f"{entry['ok']} ok, {entry['failed']} failed of {entry['total']}"
             return f"{kind} job {event}{why}: {counts}, after {float(entry['seconds']):.1f} s"

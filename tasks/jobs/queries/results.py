@@ -17,10 +17,10 @@ from tasks.jobs.state.outcome import unfinished
 from tasks.jobs.state.outcome_store import PAGE, OutcomeStore
 from tasks.jobs.state.payloads import Payloads
 from tasks.jobs.state.trials import folded
-from tasks.jobs.states import ENDED
+from tasks.jobs.states import CANCELLED, DONE, ENDED, FAILED
 
 #: Status of an item without an outcome once its job has ended, by the state of the job.
-_UNFINISHED = {"cancelled": "cancelled", "failed": "cancelled", "done": "timed_out"}
+_UNFINISHED = {CANCELLED: "cancelled", FAILED: "cancelled", DONE: "timed_out"}
 #: Milliseconds after which the job's state is polled, in case that its events were trimmed or lost.
 _BLOCK_MS = 1000
 

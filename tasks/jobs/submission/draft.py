@@ -12,6 +12,7 @@ from tasks.errors import InvalidRequest
 from tasks.jobs.kind import Kind, Kinds, full_batch_key
 from tasks.jobs.model import JobHead, StageRecord
 from tasks.jobs.stage import Stage
+from tasks.jobs.states import QUEUED
 from tasks.tracing import current_traceparent
 
 
@@ -53,7 +54,7 @@ class Draft:
         head = self.head
         stages = [*(stage.record for stage in self.stages), *hidden]
         fields: dict[str, object] = {
-            "state": "queued",
+            "state": QUEUED,
             "kind": self.kind.name,
             "cache": head.cache,
             "priority": head.priority,

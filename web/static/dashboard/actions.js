@@ -1,9 +1,9 @@
-// Buttons that change something: asked about first where that cannot be undone, and told in the server's own words what went wrong.
+// Buttons that change state: confirmation of actions that cannot be undone, and messages of the server.
 
 import { byId } from "./dom.js";
 import { ask } from "./api.js";
 
-/** Whether the reader is sure. Escape and the first button say no. */
+/** Ask for confirmation. Escape and the first button mean no. */
 export function sure(title, text, yes) {
   const dialog = byId("dialog");
   byId("dialog-title").textContent = title;
@@ -14,7 +14,7 @@ export function sure(title, text, yes) {
   return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
 }
 
-/** What became of it, where it can be heard too. */
+/** Show a message; screen readers announce it. */
 export function say(text, tone = "bad") {
   const said = byId("said");
   said.textContent = text;
@@ -22,7 +22,7 @@ export function say(text, tone = "bad") {
   said.hidden = !text;
 }
 
-/** Ask the server for it; whether it did. */
+/** Send the request and show the outcome. Returns the response, or null if it failed. */
 export async function act(path, method, done) {
   try {
     const told = await ask(path, method);
@@ -34,7 +34,7 @@ export async function act(path, method, done) {
   }
 }
 
-/** Call `handlers[data-action](data-value)` when a button is used, wherever it was drawn. */
+/** Call `handlers[data-action](data-value)` on a click of a button, including buttons that are drawn later. */
 export function onActions(root, handlers) {
   root.addEventListener("click", async (event) => {
     const button = event.target.closest("button[data-action]");

@@ -1,4 +1,4 @@
-// Asking the API, which says in a sentence what is wrong.
+// Requests to the API. An error response becomes a Problem with the server's message.
 
 export class Problem extends Error {
   constructor(detail, status, field = "", told = null) {
@@ -7,7 +7,7 @@ export class Problem extends Error {
   }
 }
 
-/** The answer's JSON. Throws a Problem. */
+/** Send a request and return the JSON of the response. Throws a Problem. */
 export async function ask(path, method = "GET", body = undefined) {
   let reply;
   try {
@@ -18,6 +18,6 @@ export async function ask(path, method = "GET", body = undefined) {
   const type = reply.headers.get("Content-Type") ?? "";
   const told = type.includes("json") ? await reply.json().catch(() => null) : null;
   if (reply.ok && told !== null) return told;
-  if (reply.status === 401) throw new Problem("The token is not accepted any more: load the page again and give another.", 401);
+  if (reply.status === 401) throw new Problem("The token is no longer valid: reload the page and enter another token.", 401);
   throw new Problem(told?.detail ?? `The server answered ${reply.status}.`, reply.status, told?.field ?? "", told);
 }

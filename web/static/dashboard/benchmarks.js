@@ -1,4 +1,4 @@
-// Benchmarks: each figure over its runs with the band it usually lies in, what got worse, and the reports.
+// Benchmarks page: each figure over its runs with its usual range, regressions, and the reports.
 
 import { act, onActions } from "./actions.js";
 import { ask } from "./api.js";
@@ -12,7 +12,7 @@ const AGAIN_MS = 5000;
 const TONES = { running: "busy", queued: null, done: "good", failed: "bad", cancelled: "warn", skipped: "warn" };
 const plots = new Map();
 
-/** Null where this server has no benchmarks. */
+/** Request a path; null if this server has no benchmarks. */
 const maybe = (path) => ask(path).catch((problem) => (problem.status === 404 ? null : Promise.reject(problem)));
 
 async function look() {
@@ -23,13 +23,13 @@ async function look() {
   drawFigures((figures?.figures ?? []).toSorted((one, other) => other.is_regression - one.is_regression));
 }
 
-/** One figure may have histories on several bases: sets measure it with parameters of their own. */
+/** Key of a figure's history. A figure has a history per basis, since suites measure it with different parameters. */
 const keyOf = ({ figure: name, basis }) => `${name} ${basis}`;
 
-/** In full: 7,934 beside 12.3K is hard to compare. */
+/** Format a value in full, because 7,934 beside 12.3K is hard to compare. */
 const measured = (value) => (Math.abs(value) >= 1000 ? count(value) : figure(value));
 
-/** A long name is broken between its parts. */
+/** Let a long name wrap between its parts. */
 const named = (name) => name.split("/").flatMap((part, at) => (at ? ["/", h("wbr"), part] : [part]));
 
 const apart = ({ value, usual }) => (usual > 0 ? `${percent(Math.abs(value / usual - 1))} ${value < usual ? "below" : "above"} the usual ${measured(usual)}` : `usually ${measured(usual)}`);
@@ -50,13 +50,13 @@ function regressions(found) {
 
 const now = () => Date.now() / 1000;
 
-/** Sets of scenarios, and, folded away, each scenario by itself. */
+/** Tables of suites: sets of scenarios, and, folded, each scenario alone. */
 function offered(suites) {
   const isSet = (suite) => suite.scenarios.length > 1 || suite.scenarios[0] !== suite.name;
   const [sets, single] = [suites.filter(isSet), suites.filter((suite) => !isSet(suite))];
   return [
     sets.length ? suiteTable("Suites", sets) : null,
-    single.length ? h("details", { class: "folded", "data-key": "single" }, h("summary", {}, `${plural(single.length, "scenario")} one by one`), suiteTable("Scenarios", single)) : null,
+    single.length ? h("details", { class: "folded", "data-key": "single" }, h("summary", {}, `${plural(single.length, "scenario")} alone`), suiteTable("Scenarios", single)) : null,
   ];
 }
 
@@ -127,14 +127,14 @@ function draw({ points, band, is_regression: isWorse, ...each }) {
   const flat = (value) => points.map(() => value);
   const newest = points.findLastIndex((point) => !point.is_disturbed);
   const values = points.map((point) => point.value);
-  // Never so near that the noise of a steady figure looks like a cliff.
+  // Keep a margin, so that the noise of a steady figure does not look like a jump.
   const room = 0.05 * Math.max(...values.map(Math.abs));
   const edge = { borderWidth: 0, pointRadius: 0, tone: "dim" };
   plots.get(name).draw(
     points.map((point) => date(point.at)),
     [
       { label: "value", tone: "accent", fill: false, data: points.map((point) => (point.is_disturbed ? null : point.value)), spanGaps: true, dots: points.map((_, at) => (isWorse && at === newest ? "bad" : "accent")) },
-      { label: "others worked meanwhile", tone: "dim", fill: false, data: points.map((point) => (point.is_disturbed ? point.value : null)), showLine: false, dots: flat("dim") },
+      { label: "disturbed by other jobs", tone: "dim", fill: false, data: points.map((point) => (point.is_disturbed ? point.value : null)), showLine: false, dots: flat("dim") },
       ...(band ? [{ ...edge, label: "usual, high", data: flat(band[1]), fill: "+1" }, { ...edge, label: "usual, low", data: flat(band[0]), fill: false }] : []),
     ],
     { y: { beginAtZero: false, suggestedMin: Math.min(...values) - room, suggestedMax: Math.max(...values) + room }, titles: points.map((point) => day(point.at)), smooth: 0 },

@@ -1,4 +1,4 @@
-// How busy workers are, from one snapshot to the next, over the last minute.
+// Utilisation of workers over the last minute, computed from snapshots.
 
 const WINDOW_S = 60;
 
@@ -7,13 +7,13 @@ export class Busy {
     this.points = new Map();
   }
 
-  /** Workers tell the seconds in which they worked so far; of those that do not, it is counted how often they were seen at work. */
+  /** Add a snapshot. Workers report their busy seconds; for a worker that does not, count the snapshots in which it was busy. */
   look(at, rows, nameOf) {
     for (const row of rows) {
       const name = nameOf(row);
       const points = this.points.get(name) ?? [];
       if (points.length && points.at(-1).at >= at) continue;
-      if (points.length && row.busy_s !== undefined && row.busy_s < points.at(-1).busy) points.length = 0; // it started anew
+      if (points.length && row.busy_s !== undefined && row.busy_s < points.at(-1).busy) points.length = 0; // the worker was restarted
       points.push({ at, busy: row.busy_s, seen: row.busy ?? row.active > 0 });
       while (points[0].at < at - WINDOW_S) points.shift();
       this.points.set(name, points);

@@ -1,4 +1,4 @@
-// Devices as cards: what each holds, what it does now, and how much of it is used.
+// Device cards: loaded model, current chunk and utilisation of each device worker.
 
 import { h } from "./dom.js";
 import { bar, empty, word } from "./parts.js";
@@ -7,7 +7,7 @@ import { gigabytes, percent, plural, rate, span } from "./words.js";
 const meter = (name, share, said, tone = "good") => h("div", { class: "meter" }, h("span", {}, name), bar([[share ?? 0, tone]], `${name} ${said}`), h("span", { class: "said-share" }, said));
 
 export function devices(now, busy) {
-  if (!now.devices.length) return empty("No device worker is there. Start some with ", h("code", {}, "make up"), " or ", h("code", {}, "python -m workers.launch device"), ".");
+  if (!now.devices.length) return empty("No device worker is running. Start some with ", h("code", {}, "make up"), " or ", h("code", {}, "python -m workers.launch device"), ".");
   return h("ul", { class: "cards" }, now.devices.map((device) => card(device, now, busy.share(device.queue))));
 }
 
@@ -30,7 +30,7 @@ function card(device, now, share) {
   );
 }
 
-/** A rollout's version by its number; a fingerprint or a revision by as much of it as tells two apart. */
+/** Format the version of weights: the number of a rollout's version, the first 8 characters of a fingerprint or revision. */
 function weights(version) {
   if (!version) return null;
   const [, number] = version.match(/^[^:]+:(\d+):\d+$/) ?? [];
@@ -41,7 +41,7 @@ const pair = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value)
 
 const isIndex = (device) => /^\d+$/.test(device);
 
-/** By their numbers; one that is named by its UUID by as much of it as tells two apart. */
+/** Format device names: numbers, or the first 12 characters of each UUID. */
 const placed = (names) => h("span", { title: names.every(isIndex) ? null : names.join(", ") }, names.every(isIndex) ? `GPU ${names.join(", ")}` : names.map((name) => name.slice(0, 12)).join(", "));
 
 function gpuMeters(gpu, number) {
@@ -49,9 +49,9 @@ function gpuMeters(gpu, number) {
   return [meter(`GPU${number}`, gpu.utilisation, percent(gpu.utilisation)), meter("Memory", memory, `${gigabytes(gpu.memory_used_mb)} of ${gigabytes(gpu.memory_total_mb)} GB`)];
 }
 
-/** Workers that tell which chunk they run have it here. */
+/** The chunk that a device runs, if its worker reports it. */
 function current(device, now) {
   const chunk = device.running?.[0];
-  if (!chunk) return device.busy ? "at work" : "nothing";
+  if (!chunk) return device.busy ? "busy" : "idle";
   return h("a", { href: `/jobs/${chunk.job}` }, `${chunk.kind} ${chunk.stage}, ${plural(chunk.items, "item")}, ${span(Math.max(0, now.at - chunk.since))}`);
 }

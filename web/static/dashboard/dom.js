@@ -1,10 +1,10 @@
-// Elements, and bringing those of a page up to date in place: what has the focus, is open or is scrolled stays so.
+// DOM elements, updated in place: focus, scroll positions and opened details are kept.
 
 export function h(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (value === false || value === null || value === undefined) continue;
-    if (name === "width") node.style.width = value; // by the object model, as no policy forbids
+    if (name === "width") node.style.width = value; // through the object model, which the security policy allows
     else node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...present(children));
@@ -13,7 +13,7 @@ export function h(tag, attributes = {}, ...children) {
 
 export const byId = (id) => document.getElementById(id);
 
-/** Make these the children of a node, changing as little as possible. Rows with a `data-key` stay themselves when others come or go. */
+/** Set the children of a node with the fewest changes. Rows with a `data-key` keep their element when other rows come or go. */
 export function show(parent, ...children) {
   const wanted = present(children).map((child) => (child instanceof Node ? child : document.createTextNode(child)));
   const keyed = new Map([...parent.childNodes].filter(keyOf).map((node) => [keyOf(node), node]));
@@ -30,7 +30,7 @@ export function show(parent, ...children) {
   while (parent.childNodes.length > wanted.length) parent.lastChild.remove();
 }
 
-/** What the reader opened, and what is under way after a click, is not for a new drawing to undo. */
+/** Attributes that an update keeps: the user opened an element, or an action is in progress. */
 const STAYS = ["style", "open", "disabled"];
 
 function update(old, fresh) {
@@ -45,7 +45,7 @@ function update(old, fresh) {
     if (!STAYS.includes(name) && !fresh.hasAttribute(name)) old.removeAttribute(name);
   }
   if (old.style.width !== fresh.style.width) old.style.width = fresh.style.width;
-  if (old.hasAttribute("data-kept")) return; // somebody else fills it
+  if (old.hasAttribute("data-kept")) return; // another module fills it
   show(old, ...fresh.childNodes);
 }
 

@@ -1,4 +1,4 @@
-// Queues, outside APIs and workers as tables.
+// Tables of queues, outside APIs and workers.
 
 import { h } from "./dom.js";
 import { button, empty, table, word } from "./parts.js";
@@ -17,22 +17,22 @@ export function queues(now) {
         ["Oldest", (queue) => span(queue.oldest_s), true],
         ["Running", (queue) => (queue.running ? plural(queue.running, "chunk") : "–"), true],
         ["Rate", (queue) => (queue.rate ? rate(queue.rate) : "–"), true],
-        ["Read by", readers, true],
+        ["Workers", readers, true],
         ["", (queue) => [queue.mode === "open" ? button("Pause", "pause", queue.queue) : [word(queue.mode, MODES[queue.mode]), " ", button("Resume", "resume", queue.queue)]]],
       ],
       now.queues,
       (queue) => queue.queue,
     ),
     pools.length
-      ? h("p", { class: "dim" }, "Not in a chunk yet: ", pools.map((pool) => `${brief(pool.items)} for ${pool.pool} of ${plural(pool.jobs, "job")}, oldest ${span(pool.oldest_s)}`).join("; "), ".")
+      ? h("p", { class: "dim" }, "Pending, not in a chunk yet: ", pools.map((pool) => `${brief(pool.items)} for ${pool.pool} of ${plural(pool.jobs, "job")}, oldest ${span(pool.oldest_s)}`).join("; "), ".")
       : null,
   ];
 }
 
-/** The worker for benchmarks is started when one waits: that it is not there is no trouble. */
+/** The workers of a queue. A queue without workers is a problem, except `benchmark`: its worker starts on demand. */
 function readers(queue) {
   if (queue.workers.length) return plural(queue.workers.length, "worker");
-  return queue.queue === "benchmark" && !queue.items ? h("span", { class: "dim" }, "none, until one waits") : word("nobody", "bad");
+  return queue.queue === "benchmark" && !queue.items ? h("span", { class: "dim" }, "starts on demand") : word("none", "bad");
 }
 
 export function profiles(rows) {
@@ -59,12 +59,12 @@ export function profiles(rows) {
 }
 
 function circuit(profile) {
-  if (profile.circuit.state !== "closed") return h("span", { title: profile.circuit.reason }, word(`let alone ${span(profile.circuit.wait_s)}`, "bad"));
-  return profile.paused_s > 0 ? word(`pauses ${span(profile.paused_s)}`, "warn") : word("ready", "good");
+  if (profile.circuit.state !== "closed") return h("span", { title: profile.circuit.reason }, word(`circuit open ${span(profile.circuit.wait_s)}`, "bad"));
+  return profile.paused_s > 0 ? word(`paused ${span(profile.paused_s)}`, "warn") : word("ready", "good");
 }
 
 function limits({ rpm, tpm, concurrency }) {
-  const said = [rpm && `${brief(rpm)} requests/min`, tpm && `${brief(tpm)} tokens/min`, `${brief(concurrency)} at once`];
+  const said = [rpm && `${brief(rpm)} requests/min`, tpm && `${brief(tpm)} tokens/min`, `${brief(concurrency)} in flight`];
   return said.filter(Boolean).join(", ");
 }
 

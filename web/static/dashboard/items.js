@@ -1,4 +1,4 @@
-// Items of a job, searched on the server.
+// Items of a job: a table with a search, which runs on the server.
 
 import { ask } from "./api.js";
 import { byId, h, show } from "./dom.js";
@@ -6,8 +6,8 @@ import { empty, table, word } from "./parts.js";
 import { figure, milliseconds, plural } from "./words.js";
 
 const PAGE = 25;
-/** Requests of one search: each looks at 20,000 items. */
-const MOST_LOOKS = 25;
+/** Maximum requests per search. Each request scans 20,000 items. */
+const MOST_REQUESTS = 25;
 const TONES = { ok: null, failed: "bad", timed_out: "warn", cancelled: "warn" };
 
 export class Items {
@@ -21,12 +21,12 @@ export class Items {
     byId("more").addEventListener("click", () => this.more());
   }
 
-  /** There is room for what comes next. */
+  /** Whether the first page has room for further items. */
   get isShort() {
     return this.rows.length < PAGE;
   }
 
-  /** The reasons there are. */
+  /** Set the options of the filter by error type. */
   offer(types) {
     const select = this.form.elements.error;
     const chosen = select.value;
@@ -59,11 +59,11 @@ export class Items {
     byId("more").disabled = true;
     try {
       let rows = before;
-      // One request looks at so many items only: a search goes on by itself until it has found some.
-      for (let looks = 0; looks < MOST_LOOKS && start !== null && rows.length < before.length + PAGE; looks++) {
+      // A request scans a limited number of items, so a search continues until it has found a page of them.
+      for (let requests = 0; requests < MOST_REQUESTS && start !== null && rows.length < before.length + PAGE; requests++) {
         query.set("start", start);
         const told = await ask(`${this.path}/items?${query}`);
-        if (search !== this.search) return; // another one was begun
+        if (search !== this.search) return; // a newer search has begun
         rows = [...rows, ...told.items];
         start = told.next;
         Object.assign(this, { rows, next: start });
@@ -81,7 +81,7 @@ export class Items {
     byId("more").hidden = this.next === null;
     byId("found").textContent = isFiltered ? `${plural(this.rows.length, "item")} found${this.next === null ? "" : " so far"}.` : "";
     if (!this.rows.length) {
-      const nothing = this.next === null ? "No item is like that." : `None of the first ${this.next.toLocaleString("en")} of ${total.toLocaleString("en")} items is like that.`;
+      const nothing = this.next === null ? "No item matches." : `No match in the first ${this.next.toLocaleString("en")} of ${total.toLocaleString("en")} items.`;
       return show(byId("items"), empty(isFiltered ? nothing : "No item has an outcome yet."));
     }
     show(byId("items"), table("Items", COLUMNS, this.rows, (row) => row.index));
@@ -92,16 +92,16 @@ const COLUMNS = [
   ["Item", (row) => [clipped("b", row.id ?? `#${row.index}`), row.group_id ? [" ", clipped("span", row.group_id)] : ""]],
   ["Status", (row) => [word(row.status.replace("_", " "), TONES[row.status]), row.cached ? [" ", word("cached")] : ""]],
   ["Score", (row) => (row.score === null ? "–" : figure(row.score)), true],
-  ["What", (row) => what(row)],
+  ["Result", (row) => result(row)],
   ["Time", (row) => (row.cached ? "–" : milliseconds(row.latency_ms)), true],
-  ["Tries", (row) => row.attempts, true],
+  ["Attempts", (row) => row.attempts, true],
   ["Worker", (row) => row.worker || "–"],
 ];
 
-/** A client's own name for something, which may be long: all of it is in what the pointer shows, and in the row's answer. */
+/** A name given by the client. A long name is clipped; its tooltip and the result of the row have it in full. */
 const clipped = (tag, text) => h(tag, { class: tag === "b" ? "clip" : "clip dim", title: String(text).length > 30 ? text : null }, text);
 
-function what(row) {
+function result(row) {
   const { value, parts, error } = row;
   const whole = { ...(error && { error }), ...(parts && { parts }), ...(isNothing(value) ? {} : { value }) };
   if (!Object.keys(whole).length) return "–";
@@ -111,7 +111,7 @@ function what(row) {
 
 const isNothing = (value) => value === null || value === "" || (typeof value === "object" && !Object.keys(value).length);
 
-/** The one thing of a value that says most. */
+/** The most informative part of a value, as a line of text. */
 function brief({ value, parts }) {
   const answer = value?.answers?.[0] ?? value?.answer ?? value?.verdicts?.[0]?.rationale;
   if (typeof answer === "string") return answer;

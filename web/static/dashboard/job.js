@@ -1,4 +1,4 @@
-// One job: how far it is, what came of it, why items failed, and what can be done about it.
+// Page of a job: progress, scores, latencies, failures, items, and the actions cancel, retry, pause and download.
 
 import { act, onActions, say, sure } from "./actions.js";
 import { ask } from "./api.js";
@@ -12,10 +12,10 @@ import { brief, count, day, money, percent, plural, rate, span } from "./words.j
 
 const id = byId("job").dataset.job;
 const path = `/v1/jobs/${id}`;
-/** Milliseconds between two looks at the job, and at what its outcomes come to, however many events there are. */
+/** Minimum milliseconds between two requests of the job, and of its summary, at any rate of events. */
 const LOOK_MS = 500;
 const SUM_MS = 2500;
-/** Rows that a browser saves; and what a program needs beside their address. The page does not know its reader's token. */
+/** Maximum rows that the browser saves; for more, the page shows a command line. The page does not know the user's token. */
 const MOST_SAVED = 200000;
 const TOKEN = "tokens" in byId("job").dataset ? '-H "Authorization: Bearer TOKEN" ' : "";
 
@@ -49,7 +49,7 @@ async function sum() {
   if (!items.asked || !isActive(job) || items.isShort) await items.refresh();
 }
 
-/** At most once in so many milliseconds, and once more for what came meanwhile. What is wanted at once waits for nothing. */
+/** Throttle: run the function after `ms` milliseconds, once for all calls until then. With 0, run it at once. */
 function later(name, run, ms) {
   if (!ms) {
     clearTimeout(timers[name]);
@@ -100,12 +100,12 @@ function tiles() {
   const done = job.ok + job.failed;
   const isOpen = job.open && isActive(job);
   return [
-    tile("Done", isOpen ? brief(done) : percent(job.total ? done / job.total : 0), isOpen ? "no end is set" : `${count(done)} of ${count(job.total)}`),
+    tile("Done", isOpen ? brief(done) : percent(job.total ? done / job.total : 0), isOpen ? "open-ended" : `${count(done)} of ${count(job.total)}`),
     isActive(job)
-      ? tile("Time left", job.eta_s === null ? "–" : span(job.eta_s), job.started_at ? `began ${day(job.started_at)}` : "waits to begin")
+      ? tile("Time left", job.eta_s === null ? "–" : span(job.eta_s), job.started_at ? `started ${day(job.started_at)}` : "not started")
       : tile("Took", span((job.ended_at ?? job.created_at) - job.created_at), `ended ${job.ended_at ? day(job.ended_at) : ""}`),
     tile("Rate", job.rate ? rate(job.rate) : "–", plural(Object.keys(job.workers).length, "worker")),
-    tile("Failed", brief(job.failed), job.failed ? `${percent(job.failed / Math.max(1, done))} of those done` : "none", job.failed ? "alarm" : null),
+    tile("Failed", brief(job.failed), job.failed ? `${percent(job.failed / Math.max(1, done))} of finished items` : "none", job.failed ? "alarm" : null),
     tile("From the cache", brief(job.cached), job.ok ? percent(job.cached / job.ok) : ""),
     job.usage ? tile("Cost", money(job.usage.cost) ?? "0", `${plural(job.usage.calls, "call")}, ${brief(job.usage.prompt_tokens + job.usage.completion_tokens)} tokens`) : null,
   ];
@@ -113,7 +113,7 @@ function tiles() {
 
 onActions(byId("main"), {
   cancel: async () => {
-    const text = job.kind === "rollout" ? "It generates no more. Samples that wait can still be taken." : "What is done stays readable; the rest is not run.";
+    const text = job.kind === "rollout" ? "Generation stops. Queued samples can still be taken." : "Finished items stay readable; the other items are not run.";
     if (await sure(`${job.kind === "rollout" ? "End" : "Cancel"} this job?`, text, job.kind === "rollout" ? "End it" : "Cancel it")) await act(path, "DELETE");
     await again();
   },
@@ -133,11 +133,11 @@ byId("main").addEventListener("click", async (event) => {
   await save(link.getAttribute("href"));
 });
 
-/** As lines, which a plain link cannot ask for. They are held in memory on the way: what is too large for that is for a program. */
+/** Save the rows as JSON lines, a format that a plain link cannot request. The browser holds them in memory meanwhile. */
 async function save(from) {
-  if (job.total > MOST_SAVED) return say(`${count(job.total)} rows are better fetched by a program: curl ${TOKEN}-H "Accept: application/x-ndjson" ${location.origin}${from}`, "good");
+  if (job.total > MOST_SAVED) return say(`${count(job.total)} rows are too many for a browser; download them by a program: curl ${TOKEN}-H "Accept: application/x-ndjson" ${location.origin}${from}`, "good");
   const reply = await fetch(from, { headers: { Accept: "application/x-ndjson" } }).catch(() => null);
-  if (!reply?.ok) return say(`The rows could not be had${reply ? `: the server answered ${reply.status}` : ""}.`);
+  if (!reply?.ok) return say(`The download failed${reply ? `: the server answered ${reply.status}` : ""}.`);
   const link = h("a", { href: URL.createObjectURL(await reply.blob()), download: `${job.kind}-${id.slice(0, 8)}.jsonl` });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
@@ -155,11 +155,11 @@ const stream = new Stream(`${path}/events`, { poll: look, on: Object.fromEntries
 look().catch((problem) => {
   if (problem.status === 404) {
     stream.close();
-    connection("resting");
+    connection("ended");
     show(byId("job"), h("h1", {}, `Job ${id.slice(0, 8)}`), empty(problem.message, " ", h("a", { href: "/jobs" }, "All jobs")));
   } else {
     connection("away", problem.message);
   }
 });
-// Of a job that stands still no event comes: what it waits for, and how long, is looked at all the same.
+// A job without progress sends no events, but its notes and times change.
 setInterval(() => job && isActive(job) && !document.hidden && tell(), 3000);

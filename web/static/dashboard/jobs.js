@@ -1,4 +1,4 @@
-// The list of jobs, newest first, page by page.
+// Page of the job list: newest first, with filters and older pages on request.
 
 import { ask } from "./api.js";
 import { byId, h, show } from "./dom.js";
@@ -8,7 +8,7 @@ import { empty, jobList } from "./parts.js";
 const PAGE = 50;
 const AGAIN_MS = 5000;
 const form = byId("filter");
-let older = []; // pages that were asked for below the first
+let older = []; // jobs of the pages after the first
 let next = null;
 
 const asked = () => new URLSearchParams([...new FormData(form)].filter(([, value]) => value));
@@ -33,8 +33,8 @@ function draw(jobs) {
 }
 
 function nothing() {
-  if (next) return empty("None of the newest 2,000 jobs is like that; older ones may be.");
-  return asked().size ? empty("No job is like that.") : empty("No job has been submitted yet. ", h("a", { href: "/submit" }, "Submit an example"), ".");
+  if (next) return empty("No match in the newest 2,000 jobs; older jobs may match.");
+  return asked().size ? empty("No job matches.") : empty("No job has been submitted yet. ", h("a", { href: "/submit" }, "Submit an example"), ".");
 }
 
 const given = new URLSearchParams(location.search);

@@ -1,34 +1,34 @@
-// A stream of server-sent events that comes back by itself, and says so when it is away.
+// Stream of server-sent events with automatic reconnection, and the connection state in the header.
 
 import { byId } from "./dom.js";
 
-/** Milliseconds between two tries where the browser itself does not try again, and without a word until it counts as lost. */
+/** Milliseconds between two reconnections where the browser does not reconnect, and of silence after which a stream is lost. */
 const AGAIN_MS = 4000;
 const SILENCE_MS = 12000;
 
 let lostAt = null;
 
-/** The dot in the header, and the line below it: live, connecting, resting, polling or away. */
+/** Show the connection state in the header and in the banner: live, connecting, ended, polling or away. */
 export function connection(state, sentence = "") {
-  const word = { live: "live", away: "disconnected", connecting: "connecting", polling: "every few seconds", resting: "at rest" }[state];
+  const word = { live: "live", away: "disconnected", connecting: "connecting", polling: "every few seconds", ended: "ended" }[state];
   byId("connection").dataset.state = state;
   if (byId("connection-word").textContent !== word) byId("connection-word").textContent = word;
   const banner = byId("banner");
   if (state === "away") {
     lostAt ??= new Date().toLocaleTimeString();
-    const text = `${sentence} What you see is from ${lostAt}; trying again.`;
+    const text = `${sentence} This page shows data of ${lostAt}; reconnecting.`;
     if (banner.textContent !== text) banner.textContent = text;
     banner.dataset.state = state;
     banner.hidden = false;
   } else if (state !== "connecting" && lostAt) {
     lostAt = null;
-    banner.textContent = "Connected again.";
+    banner.textContent = "Reconnected.";
     banner.dataset.state = "live";
     setTimeout(() => lostAt || (banner.hidden = true), 4000);
   }
 }
 
-/** `on` has a function for each event, `poll` asks once by other means, and `talks` says that a silent stream is a dead one. */
+/** `on`: a function per event. `poll`: requests the data once, without a stream. `talks`: a silent stream counts as lost. */
 export class Stream {
   constructor(url, { on, poll, talks = false }) {
     Object.assign(this, { url, on, poll, talks, source: null, timer: null, heardAt: 0 });
@@ -38,7 +38,7 @@ export class Stream {
     this.open();
   }
 
-  /** A page that nobody sees holds no stream: a browser has six for a host, and the server a thread for each. */
+  /** Open the stream. A hidden page holds none: a browser allows six per host, and each takes a thread of the server. */
   open() {
     this.close();
     if (document.hidden) return;
@@ -58,7 +58,7 @@ export class Stream {
     };
   }
 
-  /** Something asked beside the stream was answered: where that had failed, and the stream lived on, all is well again. */
+  /** A request beside the stream succeeded: if an earlier request had failed while the stream stayed open, show `live` again. */
   answered() {
     if (this.source?.readyState === EventSource.OPEN) connection("live");
   }
@@ -69,7 +69,7 @@ export class Stream {
     this.source = null;
   }
 
-  /** The browser tries again by itself; whether that is the end of a stream or of a server, asking shows. */
+  /** The stream was cut, and the browser reconnects by itself. Poll, to find out whether the server is away. */
   async ended() {
     try {
       await this.poll();
@@ -78,11 +78,11 @@ export class Stream {
     }
   }
 
-  /** The browser has given up: no stream was to be had. */
+  /** The browser does not reconnect: poll now, and open the stream again later. */
   async lost() {
     this.close();
     try {
-      if ((await this.poll()) === "over") return connection("resting");
+      if ((await this.poll()) === "over") return connection("ended");
       connection("polling");
     } catch (problem) {
       connection("away", problem.message);
@@ -91,7 +91,7 @@ export class Stream {
   }
 }
 
-/** Without a stream: ask now, and again after so many milliseconds while the page is seen. */
+/** Poll without a stream: now, and then every `pauseMs` while the page is visible. */
 export function repeat(look, pauseMs) {
   let timer = null;
   const run = async () => {

@@ -1,4 +1,4 @@
-// The overview: is it healthy, what runs, how far is it, what failed, what does it cost, are the devices busy.
+// Overview page: health, jobs, throughput, devices, queues, outside APIs, workers.
 
 import { act, onActions, sure } from "./actions.js";
 import { ask } from "./api.js";
@@ -40,19 +40,19 @@ function health(now) {
   const troubles = [
     ...now.missing,
     ...held.map((queue) => `${queue.queue} is ${queue.mode}`),
-    ...open.map((profile) => `the API ${profile.name} is let alone: ${profile.circuit.reason}`),
+    ...open.map((profile) => `circuit of API ${profile.name} is open: ${profile.circuit.reason}`),
   ];
   const tone = now.missing.length ? "bad" : troubles.length ? "warn" : "good";
   const title = { bad: "Not ready", warn: "Working, with limits", good: "Healthy" }[tone];
   const jobs = now.active ? `${plural(now.active, "job")} running` : "no job is running";
   return [
     h("h1", { "data-tone": tone, "aria-live": "polite" }, h("span", { class: "dot", "aria-hidden": "true" }), title),
-    h("p", { class: "lead" }, troubles.length ? `${troubles.join("; ")}.` : `${jobs}, ${atWork} of ${plural(now.devices.length, "device")} at work.`.replace(/^n/, "N")),
+    h("p", { class: "lead" }, troubles.length ? `${troubles.join("; ")}.` : `${jobs}, ${atWork} of ${plural(now.devices.length, "device")} busy.`.replace(/^n/, "N")),
     now.notes.length ? h("p", { class: "note" }, now.notes.map((note) => `${note[0].toUpperCase()}${note.slice(1)}. `)) : null,
   ];
 }
 
-/** The most frequent reason, and how many others there are. */
+/** Format failure reasons: the first, and the number of other reasons. */
 function why(reasons) {
   const [first, ...others] = Object.keys(reasons);
   return others.length ? `${first}, ${plural(others.length, "other reason")}` : (first ?? "");
@@ -68,11 +68,11 @@ function tiles(now) {
   const cost = {};
   for (const usage of usages) for (const [currency, amount] of Object.entries(usage.cost)) cost[currency] = (cost[currency] ?? 0) + amount;
   return [
-    tile("Items a second", now.rate ? rate(now.rate).replace("/s", "") : "0", "of the last 8 s"),
-    tile("Waiting", brief(wait), wait && oldest >= 0 ? `oldest ${span(oldest)}` : "nothing waits"),
-    tile("Active jobs", brief(now.active), `${plural(jobs, "job")} of late`),
-    tile("Failed of late", brief(failed), failed ? why(reasons) : "nothing", failed ? "bad" : null),
-    tile("Devices busy", percent(share), `${now.devices.filter((device) => device.busy).length} of ${now.devices.length} at work now`),
+    tile("Throughput", now.rate ? rate(now.rate) : "0/s", "items, last 8 s"),
+    tile("Waiting", brief(wait), wait && oldest >= 0 ? `oldest ${span(oldest)}` : "queues are empty"),
+    tile("Active jobs", brief(now.active), `${plural(jobs, "recent job")}`),
+    tile("Recently failed", brief(failed), failed ? why(reasons) : "no items", failed ? "bad" : null),
+    tile("Devices busy", percent(share), `${now.devices.filter((device) => device.busy).length} of ${now.devices.length} busy now`),
     tile("From the cache", items ? percent(hits / items) : "–", saved ? `${plural(saved, "API call")} saved` : "no API call saved"),
     tile("Spent today", money(cost) ?? "0", `${plural(usages.reduce((sum, usage) => sum + usage.calls, 0), "API call")}`),
   ];
@@ -81,11 +81,11 @@ function tiles(now) {
 function plot(now) {
   points.push({ at: now.at, rate: now.rate, waiting: waiting(now) });
   if (points.length > MOST_POINTS) points.shift();
-  byId("pace").setAttribute("aria-label", `${rate(now.rate)} now, ${count(waiting(now))} items wait; highest ${rate(Math.max(...points.map((point) => point.rate)))} since ${clock(points[0].at)}`);
+  byId("pace").setAttribute("aria-label", `${rate(now.rate)} now, ${count(waiting(now))} items waiting; maximum ${rate(Math.max(...points.map((point) => point.rate)))} since ${clock(points[0].at)}`);
   pace.draw(
     points.map((point) => clock(point.at)),
     [
-      { label: "items a second", tone: "accent", data: points.map((point) => point.rate), yAxisID: "y" },
+      { label: "items/s", tone: "accent", data: points.map((point) => point.rate), yAxisID: "y" },
       { label: "items waiting", tone: "dim", data: points.map((point) => point.waiting), yAxisID: "right", fill: false, borderDash: [3, 3] },
     ],
     { legend: true, right: true },
@@ -93,7 +93,7 @@ function plot(now) {
 }
 
 onActions(byId("main"), {
-  pause: async (queue) => (await sure(`Pause ${queue}?`, "It gets no more work until it is resumed. What runs there is finished; what waits goes to others.", "Pause")) && act(`/v1/queues/${queue}/pause`, "POST"),
+  pause: async (queue) => (await sure(`Pause ${queue}?`, "It gets no work until it is resumed. Running chunks finish; waiting chunks go to other queues.", "Pause")) && act(`/v1/queues/${queue}/pause`, "POST"),
   resume: (queue) => act(`/v1/queues/${queue}/resume`, "POST"),
 });
 

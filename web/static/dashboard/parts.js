@@ -1,16 +1,17 @@
-// Pieces that several pages are made of.
+// Components shared by several pages: tiles, bars, tables, buttons, job rows.
 
 import { h } from "./dom.js";
 import { ago, brief, count, percent, plural, rate, span } from "./words.js";
 
-export const ACTIVE = ["queued", "running", "finishing", "reopening"];
+// States of jobs as the server defines them.
+const ACTIVE = document.body.dataset.active.split(" ");
 
 export const isActive = (job) => ACTIVE.includes(job.state);
 
 export const tile = (name, value, note, tone) =>
   h("div", { class: "tile", "data-key": name, "data-tone": tone }, h("dt", {}, name), h("dd", {}, value), h("dd", { class: "note" }, note ?? ""));
 
-/** Shares of a whole, side by side: [[share, tone], ...]. */
+/** A stacked bar of shares: [[share, tone], ...]. */
 export const bar = (shares, label) =>
   h(
     "div",
@@ -22,7 +23,7 @@ export function progress(job) {
   const done = job.ok + job.failed;
   if (job.open && isActive(job)) {
     const share = done ? job.failed / done : 0;
-    return bar([[done ? 1 - share : 0, "open"], [share, "bad"]], `${count(done)} done, no end`);
+    return bar([[done ? 1 - share : 0, "open"], [share, "bad"]], `${count(done)} done, open-ended`);
   }
   const total = job.total || 1;
   const cached = Math.min(job.cached, job.ok);
@@ -38,13 +39,13 @@ export const stateOf = (job) => word(job.paused && isActive(job) ? "paused" : jo
 
 export const nameOf = (job) => String(job.metadata?.name ?? job.metadata?.run ?? job.id.slice(0, 8));
 
-/** Why items failed, the most frequent reason first. */
+/** Format the failure reasons of a job, the most frequent first. */
 function reasons(job) {
   const found = Object.entries(job.reasons).sort(([, one], [, other]) => other - one).map(([type]) => type);
   return found.length > 2 ? `${found[0]}, ${found.length - 1} other reasons` : found.join(", ");
 }
 
-/** One job as a line of a list, all of which is a link. */
+/** A job as a row of a list; the whole row is a link. */
 export function jobRow(job, now) {
   const done = job.ok + job.failed;
   const facts = [];
@@ -62,7 +63,7 @@ export function jobRow(job, now) {
     h(
       "a",
       { class: "job", href: `/jobs/${job.id}`, title: job.id },
-      h("span", { class: "what" }, h("b", {}, nameOf(job)), " ", h("span", { class: "dim" }, job.metadata?.benchmark && job.kind !== "benchmark" ? `${job.kind} · benchmark` : job.kind)),
+      h("span", { class: "name" }, h("b", {}, nameOf(job)), " ", h("span", { class: "dim" }, job.metadata?.benchmark && job.kind !== "benchmark" ? `${job.kind} · benchmark` : job.kind)),
       h("span", { class: "state" }, stateOf(job)),
       progress(job),
       h(
@@ -80,7 +81,7 @@ export function jobRow(job, now) {
 
 export const jobList = (jobs, now) => h("ul", { class: "joblist" }, jobs.map((job) => jobRow(job, now)));
 
-/** A table that scrolls inside itself. Columns: [title, cell of a row, is it a number, or a class of its own]. */
+/** A table with its own scroll bar. Columns: [title, function from a row to its cell, true for a number, or a CSS class]. */
 export const table = (label, columns, rows, keyOf) =>
   h(
     "div",

@@ -1,14 +1,14 @@
-// Charts in the page's own colours. `Chart` is the library's, loaded before the modules run.
+// Charts in the colours of the page. `Chart` is Chart.js, loaded before the modules run.
 
 const charts = new Set();
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-/** [{label, tone, data, ...}] with tones instead of colours; `dots` has the tone of each point where they are drawn. */
+/** Convert series with tones, [{label, tone, data, ...}], to colours. `dots`: the tone of each point, if points are drawn. */
 function coloured(series) {
   return series.map(({ tone, fill, dots, ...rest }) => ({
-    pointRadius: ({ dataset }) => (dataset.data.length === 1 ? 3 : 0), // a line of one point would not be seen; a number would be kept for all that follow
+    pointRadius: ({ dataset }) => (dataset.data.length === 1 ? 3 : 0), // a line of a single point would be invisible; a function, since Chart.js would keep a number for later points
     ...rest,
     borderColor: colour(tone),
     backgroundColor: fill === false ? "transparent" : colour(`${tone}-soft`),
@@ -43,7 +43,7 @@ export class Plot {
 
   draw(labels, series, settings = this.settings) {
     Object.assign(this, { labels, series, settings });
-    if (!window.Chart) return; // the figures stand beside it in words
+    if (!window.Chart) return; // the same figures are on the page as text
     if (!this.chart) {
       window.Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
       this.chart = new window.Chart(this.canvas, { type: this.type, data: { labels, datasets: coloured(series) }, options: options(settings) });

@@ -1,4 +1,4 @@
-// A rollout: its queue over time, and how old the samples are that its trainer takes.
+// Section of a rollout: its sample queue over time, and the age of the samples that its trainer takes.
 
 import { ask } from "./api.js";
 import { byId, h, show } from "./dom.js";
@@ -26,14 +26,14 @@ export class Rollout {
 
   async look() {
     clearTimeout(this.timer);
-    this.wait(); // before asking: one answer that does not come must not be the last
+    this.wait(); // before the request: a failed request must not end the polling
     const [told, batches] = await Promise.all([ask(`/v1/rollouts/${this.id}`), ask(`/v1/rollouts/${this.id}/batches`)]);
     this.isHeld = told.statistics.is_paused;
     this.draw(told, batches.batches);
     if (!isActive(told.job)) clearTimeout(this.timer);
   }
 
-  /** A page that nobody sees asks nothing, and goes on when it is seen. */
+  /** Schedule the next request. A hidden page sends none until it is visible again. */
   wait() {
     this.timer = setTimeout(() => (document.hidden ? this.wait() : this.look().catch(() => {})), LOOK_MS);
   }
@@ -45,22 +45,22 @@ export class Rollout {
       h("h2", {}, "Samples"),
       h("dl", { class: "tiles" }, [
         tile("In the queue", brief(statistics.queue_size), `${percent(statistics.queue_utilization)} of ${brief(statistics.max_queue_size)}`),
-        tile("In the making", brief(statistics.samples_under_way), statistics.is_paused ? "paused" : `${brief(statistics.total_produced)} made so far`),
+        tile("In progress", brief(statistics.samples_under_way), statistics.is_paused ? "paused" : `${brief(statistics.total_produced)} produced so far`),
         tile("Taken", brief(statistics.total_consumed), `${brief(statistics.leased_samples)} with the trainer`),
         tile("Dropped", brief(statistics.dropped_samples), "too stale"),
-        tile("Version", brief(statistics.current_param_version), sync ? `${sync.state}${sync.sync_s ? ` in ${span(sync.sync_s)}` : ""}` : "given by the trainer"),
-        tile("Trainer waits", percent(metrics["fully_async/trainer/idle_ratio"]), "of its time"),
+        tile("Version", brief(statistics.current_param_version), sync ? `${sync.state}${sync.sync_s ? ` in ${span(sync.sync_s)}` : ""}` : "set by the trainer"),
+        tile("Trainer idle", percent(metrics["fully_async/trainer/idle_ratio"]), "of its time"),
       ]),
     );
     this.points.push({ at: Date.now() / 1000, waiting: statistics.queue_size, making: statistics.samples_under_way, leased: statistics.leased_samples });
     if (this.points.length > MOST_POINTS) this.points.shift();
     const last = this.points.at(-1);
-    byId("queue-plot").setAttribute("aria-label", `${last.waiting} samples wait, ${last.making} are in the making, ${last.leased} are with the trainer`);
+    byId("queue-plot").setAttribute("aria-label", `${last.waiting} samples queued, ${last.making} in progress, ${last.leased} with the trainer`);
     this.queue.draw(
       this.points.map((point) => clock(point.at)),
       [
-        { label: "waiting", tone: "accent", data: this.points.map((point) => point.waiting) },
-        { label: "in the making", tone: "dim", fill: false, data: this.points.map((point) => point.making) },
+        { label: "queued", tone: "accent", data: this.points.map((point) => point.waiting) },
+        { label: "in progress", tone: "dim", fill: false, data: this.points.map((point) => point.making) },
         { label: "with the trainer", tone: "warn", fill: false, borderDash: [3, 3], data: this.points.map((point) => point.leased) },
       ],
       { legend: true, y: { ticks: { precision: 0 } } },

@@ -1,4 +1,4 @@
-// What only some kinds of jobs have: a rollout's queue, a judge's agreement, a policy's episodes, what models did.
+// Sections of single job kinds: the sample queue of a rollout, the calibration of a judge, episodes, model statistics.
 
 import { ask } from "./api.js";
 import { byId, h, show } from "./dom.js";
@@ -6,16 +6,16 @@ import { empty, table, tile } from "./parts.js";
 import { Rollout } from "./rollout.js";
 import { brief, figure, percent, plural, span } from "./words.js";
 
-//: Items of a job of which the server reads all to tell what is shown here; of more, it is left to whoever asks for it.
+//: Maximum number of items of a job for which the page requests these figures, because the server reads every item for them.
 const MOST_READ = 10_000;
 
 let rollout = null;
 let isAsking = false;
 
-/** Whether a rollout is held, which its job does not say. */
+/** Whether generation of the rollout is paused. The job's record does not have this. */
 export const isHeld = () => rollout?.isHeld ?? false;
 
-/** Asks again only after it was answered: what is asked for may be every item. */
+/** Update the section. At most one request is in flight, because the server may read every item for it. */
 export async function special(job) {
   if (isAsking) return;
   isAsking = true;
@@ -34,7 +34,7 @@ async function showSpecial(job) {
   } else if (job.kind === "judge") {
     show(place, h("h2", {}, "Agreement with labels"), await agreement(job));
   } else if (job.kind === "inference") {
-    show(place, h("h2", {}, "What the models did"), await statistics(job));
+    show(place, h("h2", {}, "Model statistics"), await statistics(job));
   } else if (job.kind === "score") {
     const found = await episodes(job);
     if (found) show(place, h("h2", {}, "Episodes"), found);
@@ -46,7 +46,7 @@ async function showSpecial(job) {
 }
 
 async function agreement(job) {
-  if (job.total > MOST_READ) return empty(`Of ${brief(job.total)} items it is told when asked for: GET /v1/jobs/${job.id}/calibration`);
+  if (job.total > MOST_READ) return empty(`Not computed automatically for ${brief(job.total)} items. Request it: GET /v1/jobs/${job.id}/calibration`);
   let told;
   try {
     told = await ask(`/v1/jobs/${job.id}/calibration`);
@@ -58,32 +58,32 @@ async function agreement(job) {
     tile("Kappa", figure(told.kappa), told.weighted_kappa === null ? "" : `weighted ${figure(told.weighted_kappa)}`),
     tile("Rank correlation", figure(told.spearman), "Spearman"),
     tile("Mean error", figure(told.mean_error), "score minus label"),
-    told.without_score ? tile("Without a verdict", brief(told.without_score), "of the labelled") : null,
+    told.without_score ? tile("Without a verdict", brief(told.without_score), "items with a label") : null,
   ]);
 }
 
 async function statistics(job) {
-  if (job.total > MOST_READ) return empty(`Of ${brief(job.total)} rows they are told when asked for: GET /v1/jobs/${job.id}/statistics`);
+  if (job.total > MOST_READ) return empty(`Not computed automatically for ${brief(job.total)} rows. Request them: GET /v1/jobs/${job.id}/statistics`);
   const { workers, total } = await ask(`/v1/jobs/${job.id}/statistics`).catch(() => ({ workers: [], total: null }));
-  if (!total) return empty("There are no statistics of this job.");
+  if (!total) return empty("This job has no statistics.");
   const rows = [...workers, { worker: "all", ...total }];
   return table(
-    "What the models did",
+    "Model statistics",
     [
       ["Worker", (row) => h("b", {}, row.worker)],
       ["Rows", (row) => brief(row.contexts), true],
-      ["Right", (row) => percent(row.success_rate), true],
-      ["A row", (row) => span(row.average_inference_time), true],
+      ["Accuracy", (row) => percent(row.success_rate), true],
+      ["Time per row", (row) => span(row.average_inference_time), true],
       ["Tokens in", (row) => brief(row.prompt_tokens), true],
       ["Tokens out", (row) => brief(row.completion_tokens), true],
-      ["Tokens a second", (row) => figure(row.tokens_per_s), true],
+      ["Tokens/s", (row) => figure(row.tokens_per_s), true],
     ],
     rows,
     (row) => row.worker,
   );
 }
 
-/** Of policy scoring, of which the first items are shown; null for scores by other means. */
+/** The episodes of the first items, for a policy's job; null for other scores. */
 async function episodes(job) {
   if (!job.ok) return null;
   const { items } = await ask(`/v1/jobs/${job.id}/items?limit=12`);
@@ -91,7 +91,7 @@ async function episodes(job) {
   if (!found.length) return null;
   const successes = found.filter((episode) => episode.success).length;
   return [
-    h("p", { class: "dim" }, `${successes} of ${plural(found.length, "episode")} succeeded${items.length < job.ok ? ", of the first items" : ""}.`),
+    h("p", { class: "dim" }, `${successes} of ${plural(found.length, "episode")} succeeded${items.length < job.ok ? ", among the first items" : ""}.`),
     h(
       "ul",
       { class: "videos" },
@@ -102,8 +102,8 @@ async function episodes(job) {
           h(
             "figure",
             {},
-            episode.video ? h("img", { src: `/v1/jobs/${job.id}/files/${episode.video}`, alt: `Film of an episode: ${episode.instruction}`, loading: "lazy" }) : null,
-            h("figcaption", {}, h("b", {}, episode.row.id ?? `#${episode.row.index}`), ` ${episode.success ? "succeeded" : "did not succeed"} in ${plural(episode.steps, "step")}`),
+            episode.video ? h("img", { src: `/v1/jobs/${job.id}/files/${episode.video}`, alt: `Video of an episode: ${episode.instruction}`, loading: "lazy" }) : null,
+            h("figcaption", {}, h("b", {}, episode.row.id ?? `#${episode.row.index}`), ` ${episode.success ? "succeeded" : "failed"} in ${plural(episode.steps, "step")}`),
           ),
         ),
       ),

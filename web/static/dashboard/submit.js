@@ -1,4 +1,4 @@
-// Submitting: a form for each kind, checked as JSON here and by its meaning there.
+// Submit page: a form for each job kind. The page checks the JSON syntax, the server the fields.
 
 import { ask } from "./api.js";
 import { byId, h, show } from "./dom.js";
@@ -27,7 +27,7 @@ tabs.forEach((tab, at) => {
   });
 });
 
-/** The last piece of a field such as `spec.scorers[0].options.tolerance` that is to be found in the text is what gets selected. */
+/** Select the field of an error in the text: the last part of `spec.scorers[0].options.tolerance` that the text has. */
 function point(area, field) {
   for (const name of (field.match(/[A-Za-z_]\w*/g) ?? []).reverse()) {
     const at = area.value.indexOf(`"${name}"`);
@@ -52,7 +52,7 @@ async function send(form) {
   try {
     JSON.parse(area.value);
   } catch (error) {
-    complain(form, `This is no JSON: ${error.message}.`);
+    complain(form, `Invalid JSON: ${error.message}.`);
     return area.focus();
   }
   complain(form, "");
@@ -83,6 +83,6 @@ for (const form of document.querySelectorAll("form.panel")) {
 choose(byId(`tab-${location.hash.slice(1)}`) ?? tabs[0]);
 repeat(async () => {
   const { missing } = await ask("/ready").catch((problem) => (problem.told?.missing ? problem.told : Promise.reject(problem)));
-  byId("missing").textContent = missing.length ? `Not everything is there: ${missing.join("; ")}. A job may have to wait.` : "";
+  byId("missing").textContent = missing.length ? `The system is not ready: ${missing.join("; ")}. A job may have to wait.` : "";
   byId("missing").hidden = !missing.length;
 }, 5000);

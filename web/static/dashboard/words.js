@@ -1,11 +1,11 @@
-// Numbers and times as people read them.
+// Formatting of numbers, durations, dates, sizes and costs.
 
 const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
 export const count = (number) => (number === null || number === undefined ? "–" : plain.format(number));
 
-/** 1,234 as it is, 123,456 as 123.5K. */
+/** Format a count: 1,234 in full, 123,456 as 123.5K. */
 export const brief = (number) => (number === null || number === undefined ? "–" : Math.abs(number) < 10000 ? plain.format(number) : short.format(number));
 
 export function figure(number) {
@@ -17,7 +17,7 @@ export function figure(number) {
 
 export const rate = (perSecond) => (perSecond === null || perSecond === undefined ? "–" : `${figure(perSecond)}/s`);
 
-/** Nothing and all are said of nothing and all only. */
+/** Format a share. 0 % and 100 % are exact: a share near them is shown as <1 % or >99 %. */
 export function percent(share) {
   if (share === null || share === undefined) return "–";
   if (share > 0 && share < 0.005) return "<1 %";
@@ -39,7 +39,7 @@ const parts = (number, large, small) => `${Math.floor(number / 60)} ${large} ${n
 
 export const milliseconds = (ms) => (ms === null || ms === undefined ? "–" : span(ms / 1000));
 
-/** In whole units of one size: how long ago it was is read at a glance. */
+/** Format an age in whole units of a single size, because an age is read at a glance. */
 export function ago(at, now) {
   const seconds = now - at;
   if (seconds < 1) return "just now";
@@ -53,7 +53,7 @@ export const day = (at) => new Date(1000 * at).toLocaleString([], { month: "shor
 
 export const date = (at) => new Date(1000 * at).toLocaleDateString([], { month: "short", day: "numeric" });
 
-/** Of 2^20 bytes each, as the API counts: a GPU of 80 GB has 81,920. */
+/** Format a size in units of 2^20 bytes, as the API counts: a GPU of 80 GB has 81,920. */
 export function megabytes(mb) {
   if (mb === null || mb === undefined) return "–";
   return mb >= 1000 ? `${gigabytes(mb)} GB` : `${Math.round(mb)} MB`;
@@ -61,7 +61,7 @@ export function megabytes(mb) {
 
 export const gigabytes = (mb) => String(Number((mb / 1024).toFixed(1)));
 
-/** {"USD": 1.5} as "1.50 USD". */
+/** Format a cost: {"USD": 1.5} as "1.50 USD". Null if it is zero. */
 export function money(cost) {
   const parts = Object.entries(cost ?? {}).filter(([, amount]) => amount > 0);
   return parts.length ? parts.map(([currency, amount]) => `${amount < 0.01 ? amount.toPrecision(2) : amount.toFixed(2)} ${currency}`).join(", ") : null;

@@ -9,10 +9,12 @@ from typing import Any
 
 from assay.cli import exits
 from assay.cli.session import Session
+from assay.model import ENDED
 
 #: Seconds between two polls of a run.
 POLL_S = 1.0
-ENDED = ("done", "failed", "cancelled", "skipped")
+#: Final states of a run: those of jobs, and a run that was not started.
+RUN_ENDED = (*ENDED, "skipped")
 
 
 def listing(session: Session) -> int:
@@ -38,7 +40,7 @@ def run(session: Session) -> int:
     state = client.run_benchmark(args.name, **{name: value for name, value in given.items() if value})
     session.job_id = str(state.get("job_id") or "")
     shown = ""
-    while state["state"] not in ENDED:
+    while state["state"] not in RUN_ENDED:
         shown = _show_progress(f"{args.name}: {state['done']} of {state['total']} measured", shown)
         time.sleep(POLL_S)
         state = client.benchmark_run(state["id"])

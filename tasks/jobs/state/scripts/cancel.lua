@@ -9,5 +9,5 @@
 local job_id = ARGV[1]
 local state = jobs.state(job_id)
 if not constants.ACTIVE[state or ''] then return state or '' end
-endings.end_job(job_id, 'cancelled', 'cancelled')
-return 'cancelled'
+endings.end_job(job_id, constants.CANCELLED, 'cancelled')
+return constants.CANCELLED

@@ -89,8 +89,8 @@ totals.count(jobs.items_of(job_id, info[1]), 'items|' .. facts.kind .. '|ok')
 totals.count(jobs.items_of(job_id, info[2]), 'cached|' .. facts.kind)
 local kind_hooks = hooks[facts.kind]
 if kind_hooks and kind_hooks.created then kind_hooks.created(job_id) end
-events.publish(job_id, 'queued')
-events.log(job_id, 'queued', {total = jobs.items_of(job_id, facts.total), priority = info[3]})
+events.publish(job_id, constants.QUEUED)
+events.log(job_id, constants.QUEUED, {total = jobs.items_of(job_id, facts.total), priority = info[3]})
 for at = entries, #ARGV, 2 do pending.push(job_id, ARGV[at], ARGV[at + 1]) end
 local deadline_s = tonumber(info[4] or '')
 if deadline_s then redis.call('ZADD', keys.deadlines(), clock.stamp(now + deadline_s), job_id) end

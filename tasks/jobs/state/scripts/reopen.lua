@@ -60,7 +60,7 @@ local function count_inflight()
 end
 
 if is_last then
-  redis.call('HSET', job, 'state', 'running')
+  redis.call('HSET', job, 'state', constants.RUNNING)
   redis.call('ZREM', keys.expiry(), job_id)
   redis.call('PERSIST', keys.job_events(job_id))
   events.publish(job_id, 'retried')

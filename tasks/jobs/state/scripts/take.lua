@@ -53,10 +53,10 @@ local function take(chunk_id)
   redis.call('SADD', keys.running(queue), chunk_id)
   redis.call('SADD', keys.held(incarnation), chunk_id)
   redis.call('SADD', keys.holders(), incarnation)
-  if state == 'queued' then
-    redis.call('HSET', keys.job(job_id), 'state', 'running', 'started_at', clock.stamp(clock.wall()))
-    events.publish(job_id, 'running')
-    events.log(job_id, 'running')
+  if state == constants.QUEUED then
+    redis.call('HSET', keys.job(job_id), 'state', constants.RUNNING, 'started_at', clock.stamp(clock.wall()))
+    events.publish(job_id, constants.RUNNING)
+    events.log(job_id, constants.RUNNING)
   end
   add_to_reply(chunk_id)
   return true

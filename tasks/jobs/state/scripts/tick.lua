@@ -44,7 +44,7 @@ for _, job_id in ipairs(due(keys.deadlines(), now, MOST_JOBS)) do
   if jobs.is_runnable(counts[1]) then
     local ok, total = tonumber(counts[2]), tonumber(counts[3])
     local is_failed = total - ok > tonumber(counts[4]) * total
-    endings.end_job(job_id, is_failed and 'failed' or 'done', 'deadline')
+    endings.end_job(job_id, is_failed and constants.FAILED or constants.DONE, 'deadline')
   end
 end
 return {now < grace_until and 1 or 0, clock.stamp(set_back), due(keys.staging(), now - abandoned_s, MOST_JOBS)}

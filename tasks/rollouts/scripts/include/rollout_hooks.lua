@@ -39,7 +39,7 @@ function rollout_hooks.tend(idle_s)
       batches.give_back_expired(job_id)
       local touched_at = tonumber(redis.call('HGET', keys.rollout(job_id), 'touched_at') or info[2])
       if jobs.is_runnable(info[1]) and clock.now() - touched_at > idle_s then
-        endings.end_job(job_id, 'cancelled', 'idle')
+        endings.end_job(job_id, constants.CANCELLED, 'idle')
       else
         feeding.feed(job_id)
       end

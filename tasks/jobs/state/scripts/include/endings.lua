@@ -55,23 +55,23 @@ function endings.check(job_id)
   local state, ok, failed, total = info[1], tonumber(info[2]), tonumber(info[3]), tonumber(info[4])
   if not jobs.is_runnable(state) then return state end
   if info[6] ~= '1' and failed > tonumber(info[5]) * total then
-    endings.end_job(job_id, 'failed', 'too_many_failed')
-    return 'failed'
+    endings.end_job(job_id, constants.FAILED, 'too_many_failed')
+    return constants.FAILED
   end
   local counts = {'ok', info[2], 'failed', info[3], 'total', info[4]}
   if info[6] ~= '1' and ok + failed >= total then
     local part_items = jobs.facts(job_id).part_items
     local parts = part_items > 0 and math.ceil(total / part_items) or 0
     if tonumber(info[8] or 0) >= parts then
-      endings.end_job(job_id, 'done', '')
-      return 'done'
+      endings.end_job(job_id, constants.DONE, '')
+      return constants.DONE
     end
-    if state ~= 'finishing' then
-      redis.call('HSET', keys.job(job_id), 'state', 'finishing')
+    if state ~= constants.FINISHING then
+      redis.call('HSET', keys.job(job_id), 'state', constants.FINISHING)
       redis.call('ZREM', keys.deadlines(), job_id)
-      events.publish(job_id, 'finishing', counts)
+      events.publish(job_id, constants.FINISHING, counts)
     end
-    return 'finishing'
+    return constants.FINISHING
   end
   local at = clock.now()
   if at - tonumber(info[7] or 0) >= constants.PROGRESS_EVERY_S then
