@@ -101,7 +101,7 @@ def as_json(run: Run, accounting: Accounting) -> dict[str, Any]:
         "threads": lines(run.threads),
         "starts": dict(run.starts),
         "keys": dict(run.keys),
-        "books": {
+        "accounting": {
             name: {
                 "note": accounting.notes.get(name, ""),
                 "findings": [[each.where, each.problem] for each in accounting.of(name)],

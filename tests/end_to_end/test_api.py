@@ -73,7 +73,7 @@ def test_a_watcher_that_leaves_gives_its_thread_back(
             return False
         return True
 
-    wait_until(again, "the seat of a watcher is free again")
+    wait_until(again, "the long request of a closed watcher is released")
 
 
 def test_a_stop_does_not_wait_for_watchers(run: Callable[..., Program], redis_url: str) -> None:

@@ -22,7 +22,7 @@ Run = Callable[..., Program]
         ("ACTOR_STRATEGY", "fsdp2", "ACTOR_STRATEGY=fsdp2 is not supported"),
         ("NUM_GPUS", "many", "NUM_GPUS must be a whole number from 1 on (it is 'many')"),
         ("MODEL_ID", "Qwen/Qwen2.5-0.5B-Instruct", "this script downloads no models"),
-        ("MODEL_PATH", "/nowhere", "there is no config.json in it"),
+        ("MODEL_PATH", "/nowhere", "it has no config.json"),
     ],
 )
 def test_a_setting_without_meaning_is_refused_with_a_reason(script: str, variable: str, value: str, said: str) -> None:

@@ -155,15 +155,18 @@ def test_killed_api_workers_lose_nothing_and_only_calls_in_flight_are_repeated(j
 
 
 @pytest.mark.parametrize(
-    ("profile", "knobs", "reason"),
-    [("dead", {}, "cannot be reached"), ("careful", {"share_hang": 1.0}, "did not answer within 0.5 s")],
+    ("profile", "knobs", "timeout_s", "reason"),
+    [
+        ("dead", {}, 50.0, "cannot be reached"),  # a short timeout could pass before a busy worker sees the refusal
+        ("careful", {"share_hang": 1.0}, 0.5, "did not answer within 0.5 s"),
+    ],
 )
 def test_a_dead_api_fails_its_job_with_that_reason_and_no_other(
-    judging: Judging, profile: str, knobs: dict[str, float], reason: str
+    judging: Judging, profile: str, knobs: dict[str, float], timeout_s: float, reason: str
 ) -> None:
     """The circuit stays open beyond the deadline, so waiting is useless."""
     judging.api.set(**knobs)
-    ended = judging.judged(20, deadline_s=50.0, max_failed_share=0.5, spec={"profile": profile, "timeout_s": 0.5})
+    ended = judging.judged(20, deadline_s=50.0, max_failed_share=0.5, spec={"profile": profile, "timeout_s": timeout_s})
     assert (ended.state, ended.ok, ended.reason) == ("failed", 0, "too_many_failed")
     told = [row["error"]["message"] for row in judging.rows(ended) if row["status"] != "cancelled"]
     assert len(told) > 10

@@ -38,7 +38,7 @@ from tasks.rollouts.simulation import Simulation
 from tests.integration.api import Api, is_problem
 from tests.support import tiny_models
 from tests.support.fleet import Fleet, Hand
-from tests.support.programs import wait_until
+from tests.support.programs import PATIENCE_S, wait_until
 from tests.support.redis_server import RedisServer
 
 ONCE = RunOptions(repetitions=1)
@@ -68,7 +68,7 @@ class Lab:
     def measure(self, name: str = "rule_scoring", options: RunOptions = ONCE) -> Run:
         """Start a run, wait for its end and return it."""
         run = self.runs.start(name, options)
-        wait_until(lambda: self.runs.get(run.id).ended_at is not None, "the run ends", 100)
+        wait_until(lambda: self.runs.get(run.id).ended_at is not None, "the run ends")
         return self.runs.get(run.id)
 
     def figures(self, run: Run) -> list[FigureOfRun]:
@@ -157,7 +157,7 @@ def test_the_basis_has_the_devices_of_the_plan_even_if_they_left_since(lab: Lab)
         run = lab.runs.start("rule_scoring", ONCE)
         if is_away:
             device.leave()
-        wait_until(lambda run=run: lab.runs.get(run.id).state == "done", "it is done", 100)  # type: ignore[misc]
+        wait_until(lambda run=run: lab.runs.get(run.id).state == "done", "it is done")  # type: ignore[misc]
         bases.add(lab.figure(run, NAME).basis)
     assert len(bases) == 1
 
@@ -169,7 +169,7 @@ def test_a_run_shows_its_state_and_its_start_time(lab: Lab) -> None:
     wait_until(lambda: lab.runs.get(run.id).state == "running", "it is started")
     began = lab.runs.get(run.id).started_at
     lab.hire("cpu")
-    wait_until(lambda: lab.runs.get(run.id).state == "done", "it is done", 100)
+    wait_until(lambda: lab.runs.get(run.id).state == "done", "it is done")
     done = lab.runs.get(run.id)
     assert done.started_at == began != done.created_at, "the time in the queue does not count"
 
@@ -363,7 +363,7 @@ def test_an_outage_of_redis_makes_a_measurement_fail_with_a_retryable_error(tmp_
             wait_until(lambda: state.exists(keys.benchmark_jobs("a" * 32)), "it is started")
             server.stop()
             with pytest.raises(RedisUnavailable):
-                measured.result(60)
+                measured.result(PATIENCE_S)
 
 
 def test_a_removed_scenario_fails_its_own_cases_only(fleet: Fleet) -> None:
@@ -554,9 +554,9 @@ def test_a_report_is_written_after_a_short_outage_of_the_storage(lab: Lab) -> No
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.write_text("in the way")
     run = lab.runs.start("rule_scoring", ONCE)
-    wait_until(lambda: lab.runs.done(lab.runs.get(run.id)) == 2, "every case is measured", 60)
+    wait_until(lambda: lab.runs.done(lab.runs.get(run.id)) == 2, "every case is measured")
     folder.unlink()
-    wait_until(lambda: lab.runs.get(run.id).state == "done", "the report is written", 60)
+    wait_until(lambda: lab.runs.get(run.id).state == "done", "the report is written")
 
 
 def test_finished_jobs_of_users_do_not_block_a_benchmark(lab: Lab) -> None:
@@ -594,7 +594,7 @@ def test_a_run_is_started_listed_and_read_over_http(lab: Lab, api: Api) -> None:
     reply = api.client.post("/v1/benchmarks/rule_scoring/runs", json={"repetitions": 1})
     assert reply.status_code == 202
     path = reply.headers["Location"]
-    wait_until(lambda: api.client.get(path).json["state"] == "done", "it is done", 100)
+    wait_until(lambda: api.client.get(path).json["state"] == "done", "it is done")
     run = api.client.get(path).json
     assert {figure["figure"] for figure in run["figures"]} >= {NAME}
     report = api.client.get(f"{path}/files/performance_report.md")

@@ -4,7 +4,6 @@ import ast
 import random
 import re
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,7 @@ from bench.soak.workload import WEIGHTS, PlannedJob
 from config import keys
 from tasks.composition import create_core
 from tests.conftest import NOWHERE, ROOT
+from tests.support.programs import PATIENCE_S, wait_until
 
 EXPECTED = [Expected("a", score=1.0), Expected("b", errors=("lost",)), Expected("c", is_good=False, errors=("bad",))]
 
@@ -346,10 +346,10 @@ def accounting() -> Accounting:
 
 
 def wait_for_finding(accounting: Accounting, where: str) -> None:
-    deadline = time.monotonic() + 20
-    while not any((each.check, each.where) == ("soak", where) for each in accounting.findings):
-        assert time.monotonic() < deadline, accounting.findings
-        time.sleep(0.01)
+    wait_until(
+        lambda: any((each.check, each.where) == ("soak", where) for each in accounting.findings),
+        lambda: f"a finding about the {where}: {accounting.findings}",
+    )
 
 
 def test_an_error_of_the_resource_monitor_is_a_finding(accounting: Accounting, tmp_path: Path) -> None:
@@ -375,7 +375,7 @@ def test_an_error_of_a_load_client_is_a_finding(accounting: Accounting, monkeypa
     clients = LoadClients("http://127.0.0.1:1", accounting, 1, 1)
     clients.start()
     wait_for_finding(accounting, "load client 0")
-    clients.end(20)
+    clients.end(PATIENCE_S)
     (found,) = accounting.findings
     assert "ZeroDivisionError" in found.problem
 
@@ -385,16 +385,16 @@ def test_a_load_client_that_does_not_end_is_a_finding(accounting: Accounting, mo
 
     def draw_slowly(*_: object) -> None:
         has_begun.set()
-        may_end.wait(20)
+        may_end.wait(PATIENCE_S)
 
     monkeypatch.setattr("bench.soak.load_clients.draw_job", draw_slowly)
     clients = LoadClients("http://127.0.0.1:1", accounting, 1, 1)
     clients.start()
-    assert has_begun.wait(20)
+    assert has_begun.wait(PATIENCE_S)
     clients.end(0)
     found = [(each.check, each.where, each.problem) for each in accounting.findings]
     may_end.set()
-    clients.end(20)
+    clients.end(PATIENCE_S)
     assert found == [("soak", "load client 0", "the thread still runs 0 s after the last fault")]
 
 

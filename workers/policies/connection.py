@@ -171,7 +171,7 @@ class Connection:
         return data
 
     @contextmanager
-    def _guarded(self, doing: str) -> Iterator[None]:
+    def _guarded(self, action: str) -> Iterator[None]:
         """Close the socket on every error, and translate the error into an AssayError."""
         server = f"The policy server {self.address.url}"
         try:
@@ -183,18 +183,18 @@ class Connection:
             self._fail(str(error))
             raise
         except (TimeoutError, websocket.WebSocketTimeoutException) as error:
-            self._fail(f"{server} timed out ({doing}).")
+            self._fail(f"{server} timed out ({action}).")
             raise PolicyTimeout(self.error) from error
         except websocket.WebSocketBadStatusException as error:
             refused = "refuses the API key" if error.status_code in (401, 403) else f"answers {error.status_code}"
             self._fail(f"{server} {refused}.")
             raise PolicyUnavailable(self.error) from error
         except (OSError, websocket.WebSocketConnectionClosedException) as error:
-            self._fail(f"{server} cannot be reached or has gone ({doing}): {error}")
+            self._fail(f"{server} cannot be reached or has gone ({action}): {error}")
             raise PolicyUnavailable(self.error) from error
         # For an answer that is not HTTP, websocket-client lets any error of its parser through.
         except (CodecError, websocket.WebSocketException, ValueError, LookupError, AttributeError) as error:
-            self._fail(f"{server} does not speak the policy protocol ({doing}): {error}"[:400])
+            self._fail(f"{server} does not speak the policy protocol ({action}): {error}"[:400])
             raise PolicyBroken(self.error) from error
         except BaseException:
             self.close()

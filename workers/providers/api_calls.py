@@ -224,10 +224,10 @@ class _Attempt:
         lessons = await self._calls.lessons(self._profile, self._model)
         body = body_of(self._call, self._model, lessons | self._learnt.keys())
         limiter, profile, call = self._calls.limiter, self._profile, self._call
-        turn = await limiter.acquire(profile, call.job_id, call.priority, self._tokens, self._budget)
-        while turn.is_stale:
-            limiter.give_back(profile, turn)
-            turn = await limiter.acquire(profile, call.job_id, call.priority, self._tokens, self._budget)
+        permit = await limiter.acquire(profile, call.job_id, call.priority, self._tokens, self._budget)
+        while permit.is_stale:
+            limiter.give_back(profile, permit)
+            permit = await limiter.acquire(profile, call.job_id, call.priority, self._tokens, self._budget)
         self._tries += 1
         ended, used, began = CallResult(), None, time.monotonic()
         span = self._begin_span()
@@ -256,7 +256,7 @@ class _Attempt:
             raise
         finally:
             span.end()
-            limiter.release(profile, turn, replace(ended, seconds=time.monotonic() - began), used)
+            limiter.release(profile, permit, replace(ended, seconds=time.monotonic() - began), used)
 
     def _begin_span(self) -> Span:
         """Start the span of one try, with the attribute names of OpenTelemetry for model calls, where defined."""

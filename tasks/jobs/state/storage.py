@@ -147,16 +147,16 @@ def items_path(name: str) -> str:
     return f"{folder_path(name)}/items.jsonl"
 
 
-def part_path(name: str, part: int, epoch: int, token: str) -> str:
-    return f"{folder_path(name)}/parts/{part:06d}-{epoch}-{token}.jsonl"
+def part_path(name: str, part: int, epoch: int, suffix: str) -> str:
+    return f"{folder_path(name)}/parts/{part:06d}-{epoch}-{suffix}.jsonl"
 
 
-def weights_path(name: str, version: int, token: str) -> str:
-    return f"{folder_path(name)}/weights/{version:09d}-{token}.safetensors"
+def weights_path(name: str, version: int, suffix: str) -> str:
+    return f"{folder_path(name)}/weights/{version:09d}-{suffix}.safetensors"
 
 
-def values_path(name: str, token: str) -> str:
-    return f"{folder_path(name)}/values/{token}.jsonl"
+def values_path(name: str, suffix: str) -> str:
+    return f"{folder_path(name)}/values/{suffix}.jsonl"
 
 
 def file_path(name: str, file: str) -> str:

@@ -181,7 +181,7 @@ def test_a_hanging_read_times_out(
     state: Redis, engine: Engine, folders: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = Versions(state)
-    versions.open("r", model_of(folders), SyncConfig(max_sync_retries=2, sync_timeout=1.0, sync_retry_delay=0.0))
+    versions.open("r", model_of(folders), SyncConfig(max_sync_retries=2, sync_timeout=2.0, sync_retry_delay=0.0))
     over = Event()
     monkeypatch.setattr(engine, "read", lambda *_: over.wait(PATIENCE_S))
     announce(versions, folders, 1)
@@ -191,7 +191,7 @@ def test_a_hanging_read_times_out(
         over.set()
     status = versions.status("r")
     assert (status.state, status.version.number) == ("rolled_back", 0)
-    assert "was not read within 1 s" in status.reason
+    assert "was not read within 2 s" in status.reason
 
 
 def test_a_device_without_the_model_raises_an_error_and_leaves(

@@ -11,7 +11,7 @@ from celery import signals
 
 from tasks.worker_registry import Gpu, Worker
 from tests.support import fake_pynvml
-from tests.support.programs import wait_until
+from tests.support.programs import PATIENCE_S, wait_until
 from workers.devices.nvml import Nvml
 from workers.worker import telemetry
 from workers.worker.telemetry import LOOK_EVERY, BusyClock, Telemetry, Tree
@@ -126,5 +126,5 @@ def test_the_figures_are_added_to_the_workers_record() -> None:
         assert (told.memory_mb > 0, told.cpu_s > 0, len(told.gpus), told.name) == (True, True, 3, "gpu.a.0")
     finally:
         told_by.stop()
-        told_by._thread.join(10)
+        told_by._thread.join(PATIENCE_S)
         signals.task_prerun.receivers[:], signals.task_postrun.receivers[:] = before
