@@ -299,7 +299,7 @@ def happened() -> str:
 
 
 def idempotency(key: str) -> str:
-    """String: `<body hash> <job id>` of the first request with this idempotency key. Outlives its job."""
+    """String: JSON of the first request with this idempotency key: body (its hash), job_id. Outlives its job."""
     return f"assay:idempotency:{key}"
 
 

@@ -126,7 +126,7 @@ class Registry:
         """Remove the worker's record, unless a newer worker of the same name has replaced it."""
         self._leave(args=[worker.name, worker.incarnation])
 
-    def tell_models(
+    def report_models(
         self, worker: Worker, loaded: Sequence[str], loading: str = "", weights: Mapping[str, str] | None = None
     ) -> None:
         """Report loaded models. Called by the process that loads them, since its parent, which sends the heartbeats,
@@ -135,7 +135,7 @@ class Registry:
         report = {"incarnation": worker.incarnation} | models
         self._state.set(keys.worker_models(worker.name), json.dumps(report), ex=2 * MODELS_TOLD_S)
 
-    def tell_policies(self, worker: Worker, servers: Sequence[PolicyServer]) -> None:
+    def report_policies(self, worker: Worker, servers: Sequence[PolicyServer]) -> None:
         """Report policy servers. Called by the process that is connected to them."""
         report = {"incarnation": worker.incarnation, "servers": [asdict(server) for server in servers]}
         self._state.set(keys.worker_policies(worker.name), json.dumps(report), ex=POLICIES_KEPT_S)

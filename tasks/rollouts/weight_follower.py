@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 #: Seconds between two checks for a new version.
 LOOK_S = 0.01
 #: Seconds between two reports that the device is loading, while answers are completed with the old weights.
-HEAR_S = 1.0
+REPORT_S = 1.0
 
 
 class WeightFollower:
@@ -46,7 +46,7 @@ class WeightFollower:
         self._serial: int | None = None
         self._is_due = False
         self._reading: _Reading | None = None
-        self._looked_at = self._heard_at = float("-inf")
+        self._looked_at = self._reported_at = float("-inf")
 
     def is_due(self) -> bool:
         """Return whether a newer version is ready: its files were read, or cannot be read. It then stays true until
@@ -62,9 +62,9 @@ class WeightFollower:
                 return False
             if not self._reading or self._reading.version.serial != serial:
                 self._reading = _Reading(self._engine, self._versions.current(self._rollout))
-            if now - self._heard_at > HEAR_S:
-                self._heard_at = now
-                self._versions.hear(self._rollout, self._device, self._reading.version)
+            if now - self._reported_at > REPORT_S:
+                self._reported_at = now
+                self._versions.report_loading(self._rollout, self._device, self._reading.version)
             self._is_due = not self._reading.is_under_way
         except RedisError as error:  # the last known state stays valid
             log.debug("cannot check for new weights: %s", error)
@@ -111,7 +111,7 @@ class WeightFollower:
         for attempt in range(config.max_sync_retries):
             if attempt:
                 time.sleep(config.sync_retry_delay)
-            if not retry_redis(lambda: self._versions.hear(self._rollout, self._device, version)):
+            if not retry_redis(lambda: self._versions.report_loading(self._rollout, self._device, version)):
                 return False
             try:
                 weights = self._read(version, config.sync_timeout)

@@ -136,7 +136,7 @@ class Versions:
         target = self._state.hget(keys.rollout_versions(rollout), "target")
         return int(json.loads(str(target))["serial"]) if target else 0
 
-    def hear(self, rollout: str, device: str, version: Version) -> bool:
+    def report_loading(self, rollout: str, device: str, version: Version) -> bool:
         """Report that the device is loading the version. Returns whether it is still the target."""
         return self._report(rollout, device, version, "loading")
 

@@ -263,7 +263,7 @@ def test_gpus_are_shown_with_their_utilisation_and_memory(page: Page, stand: Sta
         name="gpu.far.0", pool="device", node="far", host="far", pid=1, incarnation=uuid4().hex, launcher=uuid4().hex,
         queues=("gpu.far.0",), slot=0, devices=("0", "1"), state="stopping", gpus=gpus,
     )  # fmt: skip
-    registry = Registry(connect(stand.redis.url), 30)
+    registry = Registry(connect(stand.redis.url), 10 * PATIENCE_S)  # no process renews the record
     registry.announce(worker)
     page.goto("/")
     card = page.locator("#devices .card", has_text="gpu.far.0")

@@ -151,7 +151,7 @@ def test_a_message_deleted_by_hand_is_sent_again(system: System) -> None:
     assert system.finish(job).ok == 5
 
 
-def test_workers_that_no_longer_hear_their_queue_start_anew(system: System) -> None:
+def test_workers_that_lost_their_consumer_are_restarted(system: System) -> None:
     for slot in (0, 1):
         worker = [f"gpu.node1.{slot}@node1"]
         assert system.celery.control.cancel_consumer(

@@ -189,7 +189,7 @@ def test_default_ports_that_are_taken_are_not_used(run: Run, start: Callable[...
     assert lines(tmp_path / "output.jsonl") == 10
     busy = run("python", "-m", "workers.up", "--run")
     assert busy.wait() == 78
-    assert busy.output == "There is no command: python -m workers.up --run -- assay infer ...\n"
+    assert busy.output == "No command was given: python -m workers.up --run -- assay infer ...\n"
 
 
 def test_a_large_file_with_a_small_limit_still_gets_its_answer(run: Run, redis_url: str, tmp_path: Path) -> None:

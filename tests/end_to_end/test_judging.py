@@ -81,7 +81,7 @@ def test_two_workers_share_one_rate_and_a_storm_of_errors_costs_no_verdict(
     assert counts["peaks"][0]["calls"] <= rpm / 20 * 1.05
 
 
-def test_a_verdict_is_what_the_judge_says_last(judging: Judging) -> None:
+def test_the_last_verdict_of_a_reply_counts(judging: Judging) -> None:
     judging.api.set(thinking=True)  # its thoughts begin with the lowest score of the scale
     ended = judging.judged(10, spec={"use_schema": "never"})
     assert {row["score"] for row in judging.rows(ended)} == {10.0}
@@ -175,7 +175,7 @@ def test_a_dead_api_fails_its_job_with_that_reason_and_no_other(
     assert judging.judged(5, spec={"profile": "rated"}).ok == 5, "the workers are well"
 
 
-def test_a_budget_stops_the_job_and_keeps_what_is_done(judging: Judging) -> None:
+def test_a_budget_stops_the_job_and_keeps_its_finished_items(judging: Judging) -> None:
     judging.limit("priced", concurrency=1)
     job = judging.submit(12, spec={"profile": "priced", "budget": 1.0})
     ended = judging.finish(job)

@@ -115,10 +115,10 @@ def test_openrlhf_tries_again_when_every_seat_is_taken(
             stream.close()
         streams.clear()
         system.core.resume_queue("cpu")
-        await asyncio.to_thread(wait_until, has_room, "a seat is free again")
+        await asyncio.to_thread(wait_until, has_room, "a long request is released")
 
     def has_room() -> bool:
-        """Whether a waiting request is served. Unlike a stream, it gives its seat back with its answer."""
+        """Whether a waiting request is served. Unlike a stream, it ends with its answer."""
         sample = {"prompt": "2+3?", "response": "5", "label": "5"}
         return httpx.post(f"http://127.0.0.1:{served.port}/rm", json=sample, timeout=PATIENCE_S).status_code == 200
 
@@ -149,7 +149,7 @@ def test_slime_is_rewarded_by_number_or_by_key(run: Callable[..., Program], syst
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="the guide's commands are curl's")
-def test_the_commands_of_the_guide_answer_what_it_says(
+def test_the_commands_of_the_guide_answer_as_documented(
     run: Callable[..., Program], system: System, tmp_path: Path
 ) -> None:
     guide = (ROOT / "docs/rewards.md").read_text()

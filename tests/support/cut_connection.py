@@ -14,22 +14,22 @@ from redis.retry import Retry
 def cut_after(url: str, number: int) -> Iterator[Redis]:
     """Return a client of which only the first `number` bytes reach the Redis at this URL."""
     port = int(url.rsplit(":", 1)[1].split("/")[0])
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        relay = threading.Thread(target=_relay, args=(door, port, number))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        relay = threading.Thread(target=_relay, args=(listener, port, number))
         relay.start()
-        here = Redis.from_url(f"redis://127.0.0.1:{door.getsockname()[1]}/0", retry=Retry(NoBackoff(), 0))
+        here = Redis.from_url(f"redis://127.0.0.1:{listener.getsockname()[1]}/0", retry=Retry(NoBackoff(), 0))
         try:
             yield here
         finally:
             here.close()
-            with suppress(OSError), socket.create_connection(door.getsockname(), timeout=1):
+            with suppress(OSError), socket.create_connection(listener.getsockname(), timeout=1):
                 pass  # the relay still waits for a client that never came
             relay.join()
 
 
-def _relay(door: socket.socket, port: int, left: int) -> None:
-    near, _ = door.accept()
-    door.close()  # a killed process does not connect again
+def _relay(listener: socket.socket, port: int, left: int) -> None:
+    near, _ = listener.accept()
+    listener.close()  # a killed process does not connect again
     with near, socket.create_connection(("127.0.0.1", port)) as far:
         back = threading.Thread(target=_pump, args=(far, near))
         back.start()

@@ -43,7 +43,7 @@ class Policies:
         said = False
         while not self._closed.is_set():
             try:
-                self._registry.tell_policies(self._worker, self.runner.pool.status())
+                self._registry.report_policies(self._worker, self.runner.pool.status())
                 said = False
             except RedisError as error:  # the report is repeated; episodes do not wait for it
                 log.log(logging.DEBUG if said else logging.WARNING, "cannot report the policy servers: %s", error)

@@ -1,7 +1,7 @@
-"""Run one command on a system that is started for it: `python -m workers.up --run -- assay infer ...`.
+"""Run a single command on a temporary system: `python -m workers.up --run -- assay infer ...`.
 
 The system is quiet (its log is `run.log` in the data folder), takes free ports where the usual ports are taken, and
-ends with the command, whose exit code it returns. Ctrl-C stops both, and jobs that the command left unfinished are
+ends with the command, and returns its exit code. Ctrl-C stops both, and jobs that the command left unfinished are
 cancelled.
 """
 
@@ -38,7 +38,7 @@ CLIENT = Path(__file__).parents[2] / "client" / "src"
 def run_command(command: Sequence[str], procfile: Path) -> int:
     """Check the command, start a system for it and run it. Return its exit code."""
     if not command:
-        print("There is no command: python -m workers.up --run -- assay infer ...", file=sys.stderr)
+        print("No command was given: python -m workers.up --run -- assay infer ...", file=sys.stderr)
         return EXIT_MISCONFIGURED
     if code := _check(command):
         return code

@@ -75,7 +75,7 @@ class Readiness:
         return missing
 
     def _probe(self, queues: set[str]) -> None:
-        """Send each queue one probe task, and note the queues whose probe has been answered."""
+        """Send each queue one probe task, and note the queues with an answered probe."""
         for queue in sorted(queues - self._probes.keys()):
             self._probes[queue] = send_probe(self._app, queue)
         for queue, token in self._probes.items():

@@ -75,7 +75,7 @@ class System:
 
     @property
     def policy_servers(self) -> int:
-        """Number of policy servers that the system starts: one per device slot, or none."""
+        """Number of policy servers that the system starts: a server per device slot, or 0."""
         return 0 if POLICIES in self._left_out else self.slots
 
     @property

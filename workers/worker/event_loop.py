@@ -54,7 +54,7 @@ class EventLoop:
     def run_each(
         self, work: Sequence[Coroutine[Any, Any, T]], is_cancelled: Callable[[], bool]
     ) -> Iterator[list[tuple[int, T | BaseException, float]]]:
-        """See tasks.runtime.Calls."""
+        """Implement `Runtime.run_each` of `tasks/runtime.py`."""
         ended: SimpleQueue[tuple[int, T | BaseException, float]] = SimpleQueue()
         loop = self.get()
         tasks: list[asyncio.Task[T]] = []

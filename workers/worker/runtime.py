@@ -120,7 +120,7 @@ class ProcessRuntime:
     def _tell_models(self, inventory: "ModelInventory") -> None:
         self._told_at = time.monotonic()
         try:
-            self._core.registry.tell_models(self._worker, inventory.loaded, inventory.loading, inventory.weights)
+            self._core.registry.report_models(self._worker, inventory.loaded, inventory.loading, inventory.weights)
         except RedisError as error:  # the report is repeated later; work does not wait for it
             log.warning("cannot report the loaded models: %s", error)
 

@@ -187,7 +187,7 @@ NO_REPLICAS = Replicas()
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Items of a job that is not created yet: what is stored under the temporary name."""
+    """Items of a job that is not created yet, stored under a temporary name."""
 
     name: str
     blocks: int = 0
@@ -317,7 +317,7 @@ class Ledger:
         A Redis client that retries automatically must not repeat the call: the second reply would say that the job
         exists.
         Raises StorageUnavailable when the files of a stored job were deleted meanwhile, and RedisUnavailable when Redis
-        lost a part of what was staged.
+        lost a part of the staged keys.
         """
         flat = [part for pair in (*definition.items(), *fields.items()) for part in pair]
         is_stored = int("part_items" in fields)

@@ -219,16 +219,14 @@ class Submitter:
             )
 
     def _reserve(self, key: str, body: str, job_id: str) -> str:
-        reserved = self._state.set(
-            keys.idempotency(key), f"{body} {job_id}", nx=True, get=False, ex=self._idempotency_ttl_s
-        )
+        record = json.dumps({"body": body, "job_id": job_id})
+        reserved = self._state.set(keys.idempotency(key), record, nx=True, get=False, ex=self._idempotency_ttl_s)
         if reserved:
             return job_id
-        held = self._state.get(keys.idempotency(key))
-        earlier, _, first_job = str(held or f"{body} {job_id}").partition(" ")
-        if earlier != body:
+        first = json.loads(str(self._state.get(keys.idempotency(key)) or record))
+        if first["body"] != body:
             raise Conflict("This idempotency key was used for a different request: use a new key for a new request.")
-        return first_job
+        return str(first["job_id"])
 
     def _look_up(self, draft: Draft, items: Sequence[BaseModel]) -> dict[int, Result]:
         """Return cached answers by index. A job of several stages looks up each stage when it runs."""

@@ -88,7 +88,7 @@ def test_fields_of_a_newer_release_are_ignored(registry: Registry, state: Redis)
 
 def test_the_models_of_a_child_process_survive_its_parents_heartbeat(registry: Registry) -> None:
     registry.announce(WORKER)
-    registry.tell_models(WORKER, ["a", "b"], loading="c", weights={"a": "4f"})
+    registry.report_models(WORKER, ["a", "b"], loading="c", weights={"a": "4f"})
     registry.announce(WORKER)  # the parent does not know its child's models
     (found,) = registry.workers()
     assert (found.models, found.loading, found.weights) == (("a", "b"), "c", {"a": "4f"})

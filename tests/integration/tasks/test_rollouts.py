@@ -121,7 +121,7 @@ def sync(stand: Stand, device: str, number: int, succeeds: bool) -> None:
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 2])
-def test_batches_taken_after_a_rollback_are_generated_anew(fleet: Fleet, staleness: int) -> None:
+def test_batches_taken_after_a_rollback_are_generated_again(fleet: Fleet, staleness: int) -> None:
     hand = fleet.hire()
     device = hand.queue
     stand = Stand(fleet, prompts=5, **SIMULATED, max_staleness=staleness, max_queue_size=100)

@@ -119,7 +119,7 @@ def test_a_device_that_is_silent_until_its_deadline_counts_as_failed(versions: V
 def test_a_sign_of_life_extends_a_devices_deadline(versions: Versions, state: Redis) -> None:
     version = announce(versions, 1, SyncConfig(max_sync_retries=1, sync_timeout=60.0))
     set_deadline(state, float(state.time()[0]) + 30, A, B)
-    assert versions.hear("r", A, version)
+    assert versions.report_loading("r", A, version)
     assert deadline(state, A) > deadline(state, B)
     set_deadline(state, 1.0, B)
     assert versions.status("r").state == "syncing"
@@ -152,7 +152,7 @@ def test_reports_about_a_superseded_version_are_ignored(versions: Versions) -> N
     announce(versions, 2)
     assert not versions.confirm("r", A, first, 0.1)
     assert not versions.fail("r", B, first, "late")
-    assert not versions.hear("r", B, first)
+    assert not versions.report_loading("r", B, first)
     assert {each.state for each in versions.status("r").devices.values()} == {"awaited"}
 
 

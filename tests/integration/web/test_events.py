@@ -121,7 +121,7 @@ def test_without_a_free_seat_streams_are_refused_and_submits_do_not_wait(api: Ap
     assert api.submit({"x": 2}, query="?wait=30").status_code == 202
     long_requests.give_back()
     api.client.head(f"/v1/jobs/{job}/events").close()
-    assert long_requests.take(), "a stream that was never read releases its seat"
+    assert long_requests.take(), "a stream that was never read is released"
 
 
 def test_events_of_an_unknown_job_are_404(api: Api) -> None:

@@ -17,7 +17,7 @@ def client(settings: Settings) -> FlaskClient:
 
 def announce(state: Redis, name: str, pool: str, **fields: object) -> None:
     worker = Worker(name, pool, "node1", "box", 1, "i-" + name, "l", **{"state": "ready"} | fields)  # type: ignore[arg-type]
-    Registry(state, lifetime_s=30).announce(worker)
+    Registry(state, lifetime_s=600).announce(worker)
 
 
 def test_health_is_the_word_ok(client: FlaskClient) -> None:

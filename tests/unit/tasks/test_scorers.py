@@ -216,7 +216,7 @@ def test_i_is_a_choice_only_where_it_stands_alone() -> None:
         ("", {}, 0.0),
     ],
 )
-def test_exact_match_ignores_what_its_options_name(response: str, options: dict[str, Any], score: float) -> None:
+def test_exact_match_ignores_differences_by_its_options(response: str, options: dict[str, Any], score: float) -> None:
     from tasks.scoring.extraction import extract_text
 
     parsed = find("exact_match").options.model_validate(options)
