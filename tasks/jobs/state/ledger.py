@@ -18,6 +18,7 @@ from config import keys
 from config.queues import PRIORITIES
 from tasks import lua
 from tasks.errors import RedisUnavailable, StorageUnavailable
+from tasks.jobs.state.chunk_size import CHUNK_S, LEAST_CHUNK_S, MOST_ITEMS
 from tasks.jobs.state.layout import Layout
 from tasks.jobs.state.ledger_format import GROUP_DIGITS, PAGE_ITEMS, PARTS
 
@@ -38,12 +39,6 @@ __all__ = [
 
 _SCRIPTS = Path(__file__).with_name("scripts")
 
-#: Target duration of a chunk, in seconds of work.
-CHUNK_S = 1.5
-#: Minimum duration of a chunk, in seconds of work: shorter chunks are not worth a message.
-LEAST_CHUNK_S = 0.1
-#: Maximum number of items of a chunk: keeps every script below a few milliseconds.
-MOST_ITEMS = 500
 #: Maximum number of items enrolled by one call of the script.
 ENROLLED_ITEMS = 1024
 #: Seconds between two audits of a job.
