@@ -17,6 +17,7 @@ from tasks.app import create_celery
 from tasks.composition import create_core
 from tasks.jobs.core import JobCore
 from tasks.jobs.model import Job, JobRequest
+from tasks.jobs.states import DONE
 from tasks.measurement.timed_job import TimedJob, run_timed
 from workers.processes.embedded_redis import EmbeddedRedis
 from workers.processes.ports import free_port
@@ -63,7 +64,7 @@ class Stack:
     def finish(self, job_id: str) -> Job:
         """Wait for the end of a job, which must be `done`."""
         ended = self.wait(job_id)
-        assert ended.state == "done", ended
+        assert ended.state == DONE, ended
         return ended
 
     def time(self, kind: str, items: list[dict[str, Any]], **options: Any) -> TimedJob:

@@ -8,6 +8,7 @@ from typing import Any
 from tasks.errors import Permanent
 from tasks.jobs.core import JobCore
 from tasks.jobs.model import Job
+from tasks.jobs.states import DONE
 
 
 class MeasurementFailed(Permanent):
@@ -35,7 +36,7 @@ def run_timed(core: JobCore, submit: Callable[[], str], wait: Callable[[str], Jo
     started = time.perf_counter()
     ended = wait(submit())
     seconds = time.perf_counter() - started
-    if ended.state != "done" or ended.ok < ended.total:
+    if ended.state != DONE or ended.ok < ended.total:
         reasons = ", ".join(f"{number} {reason}" for reason, number in ended.reasons.items()) or ended.reason
         raise MeasurementFailed(
             f"The {ended.kind} job ended as {ended.state}, {ended.ok} of {ended.total} succeeded: {reasons}."
