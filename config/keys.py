@@ -265,6 +265,18 @@ def staging() -> str:
     return "assay:staging"
 
 
+def storage_faults() -> str:
+    """Hash: `<access>|<host>` -> JSON, the reason why this host cannot read or write the storage, and the time. Deleted
+    at the next success; TTL 30 s after the last failure (`FAULT_S`)."""
+    return "assay:storage:faults"
+
+
+def storage_waiting() -> str:
+    """Sorted set: `<job>|<stage>` whose items or parts wait for the storage, by the time at which they are tried again.
+    TTL a minute after the last addition."""
+    return "assay:storage:waiting"
+
+
 def sequence() -> str:
     """Integer: the last chunk number that was assigned."""
     return "assay:sequence"

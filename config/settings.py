@@ -185,6 +185,12 @@ class Settings(BaseSettings):
     storage_shared: bool = Field(
         False, description="Whether a `file://` storage is the same folder on every host, such as a network mount."
     )
+    storage_timeout_s: float = Field(
+        60.0,
+        gt=0,
+        description="Timeout of a read or write of the storage in seconds. A job waits for its storage "
+        "without occupying a worker.",
+    )
     stored_items: int = Field(
         10_000,
         ge=1,

@@ -7,7 +7,7 @@ from opentelemetry.trace import NoOpTracer, Tracer
 from config.profiles import Profiles, load_profiles
 from config.settings import Settings
 from tasks.app import AssayCelery
-from tasks.connections import connect
+from tasks.connections import connect, redact
 from tasks.jobs.core import JobCore
 from tasks.jobs.dispatch.dispatcher import Dispatcher
 from tasks.jobs.kind import Installation, KindFactory, Kinds
@@ -17,6 +17,7 @@ from tasks.jobs.state.ledger import Ledger, Replicas
 from tasks.jobs.state.outcome_store import OutcomeStore
 from tasks.jobs.state.payloads import Payloads
 from tasks.jobs.state.storage import Storage
+from tasks.jobs.state.storage_faults import StorageFaults
 from tasks.kinds import KINDS
 from tasks.worker_registry import Registry
 
@@ -35,7 +36,8 @@ def create_core(
     found = Kinds([installation.shared(factory) for factory in kinds])
     replicas = Replicas(settings.redis_replicas, settings.redis_replicas_timeout_s)
     ledger = Ledger(state, found.script_hooks(), replicas)
-    storage = Storage(settings.storage_url, settings.storage_shared)
+    faults = StorageFaults(state, f"storage {redact(settings.storage_url)}")
+    storage = Storage(settings.storage_url, settings.storage_shared, settings.storage_timeout_s, faults)
     payloads = Payloads(state, storage)
     return JobCore(
         state=state,

@@ -54,6 +54,7 @@ AssayError
 """
 
 import re
+from typing import Literal
 
 
 class AssayError(Exception):
@@ -84,6 +85,10 @@ class BrokerUnavailable(Retryable):
 
 class StorageUnavailable(Retryable):
     """The storage of large jobs does not answer: check ASSAY_STORAGE_URL, then try again."""
+
+    def __init__(self, message: str | None = None, access: Literal["read", "written"] = "read") -> None:
+        super().__init__(message)
+        self.access = access
 
 
 class BacklogFull(Retryable):

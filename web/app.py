@@ -6,11 +6,12 @@ from config.profiles import load_profiles
 from config.settings import Settings
 from tasks.app import create_celery
 from tasks.composition import create_core
-from tasks.connections import connect, connect_for_checks
+from tasks.connections import connect, connect_for_checks, redact
 from tasks.deployment_benchmarks.runs import Runs
 from tasks.jobs.queries.listing import JobListing
 from tasks.jobs.queries.queue_depth import QueueDepthReader
 from tasks.jobs.queries.running_chunks import RunningChunks
+from tasks.jobs.state.storage_faults import StorageStatus
 from tasks.jobs.submission.backlog import Backlog
 from tasks.jobs.submission.memory_budget import MemoryBudget
 from tasks.providers.profile_status import ProfileStatuses
@@ -93,6 +94,7 @@ def create_app(settings: Settings) -> Flask:
         cache=connect(settings.cache_url),
         celery=celery,
         registry=core.registry,
+        storage_status=StorageStatus(core.state, redact(settings.storage_url)),
         core=core,
         jobs=JobListing(core.state, core.store),
         backlog=Backlog(core.state, settings.backlog_items),

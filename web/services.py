@@ -15,6 +15,7 @@ from tasks.jobs.core import JobCore
 from tasks.jobs.queries.listing import JobListing
 from tasks.jobs.queries.queue_depth import QueueDepthReader
 from tasks.jobs.queries.running_chunks import RunningChunks
+from tasks.jobs.state.storage_faults import StorageStatus
 from tasks.jobs.submission.backlog import Backlog
 from tasks.jobs.submission.memory_budget import MemoryBudget
 from tasks.providers.profile_status import ProfileStatuses
@@ -37,6 +38,7 @@ class Services:
     cache: Redis
     celery: AssayCelery
     registry: Registry
+    storage_status: StorageStatus
     core: JobCore
     jobs: JobListing
     backlog: Backlog

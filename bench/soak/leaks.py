@@ -34,6 +34,8 @@ STATE_KEYS = (
     AllowedKey(keys.totals(), "totals over all jobs, for metrics; a fixed set of fields", expires=False),
     AllowedKey(keys.tick(), "time of the last recovery", expires=False),
     AllowedKey(keys.clock(), "time of the server at the last recovery", expires=False),
+    AllowedKey(keys.storage_faults(), "failures of the storage; expires after half a minute"),
+    AllowedKey(keys.storage_waiting(), "stages that wait for the storage; expires after a minute"),
     AllowedKey(keys.job("*~*"), "payload of a submission that was not completed; expires after an hour"),
     AllowedKey(keys.idempotency("*"), "idempotency record; outlives its job by `ASSAY_IDEMPOTENCY_TTL_S`"),
     AllowedKey(keys.api_pace("*"), "learned rate of an API; expires an hour after the last call"),

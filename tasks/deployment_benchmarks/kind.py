@@ -73,7 +73,7 @@ class ReportStage(BatchStage[BenchmarkItem]):
 
     def run(self, context: Context, batch: Sequence[Work[BenchmarkItem]]) -> Sequence[Result]:
         bench, outcomes = context.get(BENCH), [_outcome(work) for work in batch]
-        retry_redis(lambda: bench.report(self._spec, outcomes))  # a grouped stage is not retried
+        retry_redis(lambda: bench.report(self._spec, outcomes))  # a grouped stage is retried for the storage only
         return [_final(work) for work in batch]
 
 

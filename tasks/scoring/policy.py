@@ -127,7 +127,7 @@ def play(episodes: Episodes, feed: Feed[Any], spec_of: Callable[[Work[Any]], Epi
         work, spec = works.pop(number)
         try:
             feed.done(work, outcome(work, spec, result))
-        except StorageUnavailable as error:  # the video cannot be stored: only this episode fails
+        except StorageUnavailable as error:  # the video cannot be stored: the episode runs again later
             feed.done(work, outcome(work, spec, error))
 
     def outcome(work: Work[Any], spec: EpisodeSpec, result: Episode | AssayError) -> Result:

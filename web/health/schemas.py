@@ -7,4 +7,4 @@ class Readiness(StrictModel):
     ready: bool
     missing: list[str]
     notes: list[str]
-    """Warnings about a setup that works but is not meant for production."""
+    """A storage that is unavailable, and warnings about a setup that works but is not meant for production."""

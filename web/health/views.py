@@ -5,6 +5,7 @@ from typing import Any
 
 from flask import Blueprint
 from redis import Redis
+from redis.exceptions import RedisError
 
 from config.pools import POOLS
 from config.settings import DEVELOPMENT_NOTE
@@ -51,7 +52,8 @@ def readiness() -> tuple[list[str], list[str]]:
             missing += check()
         except AssayError as error:
             missing.append(str(error))
-    return list(dict.fromkeys(missing)), [DEVELOPMENT_NOTE] if settings.uses_development_api else []
+    notes = [DEVELOPMENT_NOTE] if settings.uses_development_api else []
+    return list(dict.fromkeys(missing)), [*_storage(), *notes]
 
 
 def _memory() -> list[str]:
@@ -64,6 +66,15 @@ def _ping(client: Redis, url: str) -> list[str]:
     with translate_redis_errors(url):
         client.ping()
     return []
+
+
+def _storage() -> list[str]:
+    """Return notes on a storage that is unavailable. They do not make the system unready: jobs that need no storage
+    run."""
+    try:
+        return services().storage_status.notes()
+    except RedisError:  # `missing` names it
+        return []
 
 
 def _broker() -> list[str]:

@@ -47,6 +47,9 @@ METRICS = (
     _gauge("assay_redis_memory_bytes", "role", "Memory used by Redis."),
     _gauge("assay_redis_memory_limit_bytes", "role", "Memory limit (`maxmemory`); 0: no limit."),
     _gauge("assay_cache_keys", "", "Keys in the cache Redis, which may hold more than answers."),
+    _gauge(
+        "assay_storage_faults", "access", "Hosts on which the storage of large jobs cannot be `read` or `written` now."
+    ),
     # Jobs and items.
     _counter("assay_jobs_submitted", "kind", "Accepted jobs."),
     _counter("assay_jobs_ended", "kind state", "Ended jobs: `done`, `failed`, `cancelled`."),

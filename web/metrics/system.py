@@ -1,11 +1,14 @@
 """Metrics of the system itself: versions, memory of Redis, keys of the cache, and the last benchmark runs."""
 
 import platform
+from collections import Counter
+from typing import get_args
 
 from redis import Redis
 
 from tasks.deployment_benchmarks.figure_history import FigureHistory
 from tasks.deployment_benchmarks.run_history import RunHistory
+from tasks.jobs.state.storage_faults import Access, StorageStatus
 from web.http.openapi.document import VERSION
 from web.metrics.collector import Scrape, Source
 
@@ -30,6 +33,15 @@ def benchmarks(history: RunHistory, figures: FigureHistory) -> Source:
         ended = {run.name: run.ended_at for run in reversed(runs) if run.state == "done" and run.ended_at}
         for name, at in ended.items():
             samples.add("assay_benchmark_last_run_seconds", at, name)
+
+    return source
+
+
+def storage(status: StorageStatus) -> Source:
+    def source(samples: Scrape) -> None:
+        hosts = Counter(fault.access for fault in status.faults())
+        for access in get_args(Access):  # zero is reported too: alerts need it
+            samples.add("assay_storage_faults", hosts[access], access)
 
     return source
 

@@ -5,9 +5,10 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from config.profiles import Profiles
 from config.settings import Settings
-from tasks.connections import connect_for_checks
+from tasks.connections import connect_for_checks, redact
 from tasks.deployment_benchmarks.figure_history import FigureHistory
 from tasks.deployment_benchmarks.run_history import RunHistory
+from tasks.jobs.state.storage_faults import StorageStatus
 from tasks.providers.profile_status import ProfileStatuses
 from tasks.worker_registry import Registry
 from web.http.openapi.describe import described
@@ -37,6 +38,7 @@ def create_collector(settings: Settings, profiles: Profiles) -> Collector:
         roles={
             "state": [
                 system.memory("state", state),
+                system.storage(StorageStatus(state, redact(settings.storage_url))),
                 work.totals,
                 work.queues,
                 work.rollouts,

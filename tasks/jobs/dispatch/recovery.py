@@ -5,8 +5,12 @@ the ledger and the registry only, and never reads the contents of the broker.
 """
 
 import logging
+import threading
 import time
+from collections.abc import Sequence
 from typing import cast
+
+from redis.exceptions import RedisError
 
 from config import keys
 from tasks.errors import AssayError, StorageUnavailable
@@ -28,6 +32,8 @@ STALL_S = 4.0
 #: Number of expired jobs removed by one call of the script, and maximum seconds per round: about 40 % of Redis's time.
 EXPIRED_JOBS = 50
 SWEEP_S = 0.4
+#: Maximum seconds that a round waits for the deletion of folders, which then continues without it.
+DELETION_S = 5.0
 #: Seconds that a chunk may wait on a queue with an idle consumer before it is announced again.
 UNTAKEN_S = 2.0
 
@@ -45,6 +51,7 @@ class Recovery:
         self._idle_s = idle_s
         self._job_log = JobLog(core.state)
         self._job_retry = JobRetry(core)
+        self._deletion: threading.Thread | None = None
 
     def tick(self) -> bool:
         """Run a round of recovery, unless another process has just run a round. Return whether it ran."""
@@ -85,13 +92,24 @@ class Recovery:
             pass
 
     def _delete_folders(self, tick: Tick) -> None:
-        for folder in tick.abandoned:
+        if tick.abandoned and not (self._deletion and self._deletion.is_alive()):
+            # In a thread: the storage may hang, and this process also watches over its children.
+            self._deletion = threading.Thread(
+                target=self._delete, args=(tick.abandoned,), name="delete-folders", daemon=True
+            )
+            self._deletion.start()
+            self._deletion.join(DELETION_S)
+
+    def _delete(self, folders: Sequence[str]) -> None:
+        failure: Exception | None = None
+        for folder in folders:
             try:
                 self._storage.delete(folder_path(folder))
-            except StorageUnavailable as error:
-                log.warning("folder %s is deleted later: %s", folder, error)
-                continue
-            self._state.zrem(keys.staging(), folder)
+                self._state.zrem(keys.staging(), folder)
+            except (StorageUnavailable, RedisError) as error:
+                failure = error
+        if failure:
+            log.warning("some of %d abandoned folders are deleted later: %s", len(folders), failure)
 
     def has_messages(self, queue: str) -> bool:
         """Return whether messages wait on the broker; False when the broker is unavailable."""

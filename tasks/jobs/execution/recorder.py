@@ -4,13 +4,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from tasks.errors import StorageUnavailable
 from tasks.jobs.execution.chunk_trace import ChunkTrace
 from tasks.jobs.execution.entry import Computed, Entry
+from tasks.jobs.execution.parking import Parking
 from tasks.jobs.execution.retry import MOST_ATTEMPTS, MOST_RESTS, retry_of
 from tasks.jobs.execution.retry_redis import retry_redis
 from tasks.jobs.model import Result
 from tasks.jobs.state.cache import Answer, Cache
-from tasks.jobs.state.large_values import LargeValues, split
+from tasks.jobs.state.large_values import LargeValues, needs_file, split
 from tasks.jobs.state.ledger import Chunk, Commit, Ledger, Settled
 from tasks.jobs.state.outcome import retry_later, settle
 
@@ -18,6 +20,8 @@ from tasks.jobs.state.outcome import retry_later, settle
 COMMIT_BYTES = 512 * 1024
 #: Maximum number of items of a commit: a commit of 500 items takes Redis up to 13 ms on a slow machine.
 COMMIT_ITEMS = 200
+#: Error type of an item whose file could not be written.
+STORAGE_ERROR = StorageUnavailable().name
 
 
 class Recorder:
@@ -28,6 +32,7 @@ class Recorder:
         values: LargeValues,
         worker: str,
         trace: ChunkTrace,
+        parking: Parking,
         end: Callable[[Iterable[Chunk]], None],
     ) -> None:
         """`end` is called with chunks that a commit has ended."""
@@ -36,6 +41,7 @@ class Recorder:
         self._values = values
         self._worker = worker
         self.trace = trace
+        self._parking = parking
         self._end = end
 
     def begin(self, incarnation: str, batch: Sequence[Entry]) -> list[Entry]:
@@ -93,21 +99,20 @@ class Recorder:
     ) -> set[str]:
         """Count the results in `pairs`, and end the chunks in `over`; `chunks` has every chunk concerned. Takes a
         single round trip, which is retried after a lost reply, since counting is idempotent. Returns the stages that
-        items passed to."""
+        items passed to.
+
+        An item whose value cannot be written now is not counted: it is pending again when its chunk ends, and its stage
+        rests. The cache usually has its result by then."""
         settled: dict[str, list[Settled]] = {}
-        for entry, each in pairs:
-            settled.setdefault(entry.chunk.id, []).append(self._settled(entry, each))
-        short = {
-            name: retry_redis(
-                partial(self._values.shortened, chunks[name].layout.folder_of(chunks[name].job_id), results)
-            )
-            for name, results in settled.items()
-        }
+        for name, group in _by_chunk(pairs).items():
+            results = self._stored(chunks[name], group)
+            if results:
+                settled[name] = results
 
         commits: list[Commit] = []
         for name, chunk in chunks.items():
             released = [entry.request for entry, _ in pairs if entry.chunk.id == name and entry.request]
-            *first, last = split(short.get(name, []), COMMIT_BYTES, COMMIT_ITEMS)
+            *first, last = split(settled.get(name, []), COMMIT_BYTES, COMMIT_ITEMS)
             commits += [Commit(chunk, self._worker, seconds_each * len(page), page) for page in first]
             commits.append(Commit(chunk, self._worker, seconds_each * len(last), last, released, name in over))
         retry_redis(partial(self._ledger.commit_all, commits))
@@ -117,6 +122,25 @@ class Recorder:
             self.trace.end(name)
         self._end(chunks[name] for name in over)
         return {each.next for group in settled.values() for each in group if each.next}
+
+    def _stored(self, chunk: Chunk, pairs: Sequence[tuple[Entry, Computed]]) -> list[Settled]:
+        """Return the results of a chunk that can be counted, with long values moved to the storage. While the storage
+        is unavailable these are the results that need no file; of a grouped stage none, since a group is never
+        divided."""
+        is_grouped = pairs[0][0].stage.grouped
+        kept = [(entry, each) for entry, each in pairs if not _has_lost_file(each.result)]
+        failure = StorageUnavailable(access="written") if len(kept) < len(pairs) else None
+        results = [self._settled(entry, each) for entry, each in kept]
+        folder, is_stored = chunk.layout.folder_of(chunk.job_id), chunk.layout.is_stored
+        if not (failure and is_grouped):
+            try:
+                results = retry_redis(partial(self._values.shortened, folder, results, is_stored))
+            except StorageUnavailable as error:
+                failure, results = error, [each for each in results if not needs_file(each)]
+        if failure is None:
+            return results
+        self._parking.rest(chunk, failure)  # before the commit, which may make the items pending again
+        return [] if is_grouped else results
 
     def _settled(self, entry: Entry, computed: Computed) -> Settled:
         attempts = entry.work.attempts + 1
@@ -137,3 +161,15 @@ class Recorder:
         if retry is None or result.error is None:
             return settled
         return retry_later(settled, retry.delay_s, attempts, retry.rests)
+
+
+def _by_chunk(pairs: Sequence[tuple[Entry, Computed]]) -> dict[str, list[tuple[Entry, Computed]]]:
+    grouped: dict[str, list[tuple[Entry, Computed]]] = {}
+    for entry, each in pairs:
+        grouped.setdefault(entry.chunk.id, []).append((entry, each))
+    return grouped
+
+
+def _has_lost_file(result: Result) -> bool:
+    """Return whether an item failed because a file beside its outcome, such as a video, could not be written."""
+    return result.error is not None and result.error.type == STORAGE_ERROR

@@ -1,4 +1,4 @@
-"""Retries while Redis or the storage is unavailable, so that an outage does not lose the results of a worker."""
+"""Retries while Redis is unavailable, so that an outage does not lose the results of a worker."""
 
 import logging
 import time
@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
-
-from tasks.errors import StorageUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -20,13 +18,12 @@ RETRY_S = 0.5
 
 
 def retry_redis(call: Callable[[], T]) -> T:
-    """Return the result of `call`, retrying as long as Redis or the storage is unavailable. `call` must be
-    idempotent."""
+    """Return the result of `call`, retrying as long as Redis is unavailable. `call` must be idempotent."""
     has_warned = False
     while True:
         try:
             return call()
-        except (ConnectionError, TimeoutError, StorageUnavailable) as error:
+        except (ConnectionError, TimeoutError) as error:
             reason: Exception = error
         except ResponseError as error:  # an error inside a script has a prefix, so search the whole text
             if not any(word in str(error) for word in TRANSIENT_ERRORS):

@@ -16,12 +16,13 @@ from uuid import uuid4
 from opentelemetry.trace import Tracer
 
 from config.logging import job_context
-from tasks.errors import StoredFileMissing
+from tasks.errors import StorageUnavailable, StoredFileMissing
 from tasks.jobs.core_parts import CoreParts
 from tasks.jobs.execution.batch_runner import BatchRunner
 from tasks.jobs.execution.chunk_trace import ChunkTrace
 from tasks.jobs.execution.entry import Entry, JobPlan, group_stage_after
 from tasks.jobs.execution.held_chunks import HeldChunks
+from tasks.jobs.execution.parking import Parking
 from tasks.jobs.execution.part_mover import PartMover
 from tasks.jobs.execution.recorder import Recorder
 from tasks.jobs.execution.retry_redis import retry_redis
@@ -54,9 +55,13 @@ class Runner:
         self._pool = worker.pool
         self._trace = ChunkTrace(tracer, self._worker, self._queue)
         self.held = HeldChunks(core.ledger, lambda: self.incarnation)
-        recorder = Recorder(core.ledger, core.cache, core.values(), self._worker, self._trace, self.held.end)
+        self._parking = Parking(core.ledger, core.storage.faults, self.held.end)
+        self._values = core.values()
+        recorder = Recorder(
+            core.ledger, core.cache, self._values, self._worker, self._trace, self._parking, self.held.end
+        )
         fill = partial(core.dispatcher.fill, self._pool)
-        self._parts = PartMover(core)
+        self._parts = PartMover(core, self._parking)
         self._batches = BatchRunner(recorder, core.store, runtime, lambda: retry_redis(fill))
         self._plans: dict[str, JobPlan] = {}
         self._deferred: list[list[Chunk]] = []
@@ -134,8 +139,7 @@ class Runner:
 
     def _run_chunks(self, chunks: list[Chunk]) -> set[str]:
         """Run chunks that share a batch key. Returns the pools that got new work from it."""
-        plans, entries = self._load(chunks)
-        chunks = [chunk for chunk in chunks if chunk.job_id in plans]
+        chunks, plans, entries = self._load(chunks)
         if not chunks:
             return set()
         stored = {"cpu"} if any(chunk.layout.is_stored for chunk in chunks) else set()
@@ -172,7 +176,7 @@ class Runner:
                 self._deferred += [taken] if taken else []  # run after the engine has finished the current chunks
                 return [], []
             try:
-                plans, more = self._load(taken)
+                taken, plans, more = self._load(taken)
             except StoredFileMissing:  # deferred: `_run_safely` fails the chunks later, and logs the error
                 self._deferred.append(taken)
                 return [], []
@@ -180,7 +184,7 @@ class Runner:
                 self._deferred.append(taken)
                 return [], []
             jobs.update(plans)
-            return [chunk for chunk in taken if chunk.job_id in plans], more
+            return taken, more
 
         def pass_on(stages: set[str]) -> None:
             retry_redis(lambda: self._dispatcher.fill(*{plan.stages[name].pool for name in stages}))
@@ -189,8 +193,28 @@ class Runner:
             reached = self._batches.run_stream(self.incarnation, stage, chunks, entries, take, jobs, pass_on)
         return {plan.stages[name].pool for name in reached}
 
-    def _load(self, chunks: Sequence[Chunk]) -> tuple[dict[str, JobPlan], list[Entry]]:
-        """Return the plans of the chunks' jobs that still exist, and the chunks' items with their payloads."""
+    def _load(self, chunks: list[Chunk]) -> tuple[list[Chunk], dict[str, JobPlan], list[Entry]]:
+        """Return the chunks that can run, the plans of their jobs, and their items with their payloads. Chunks of jobs
+        that do not exist any more end. Chunks whose items cannot be read now are parked."""
+        try:
+            for chunk in chunks:
+                self._values.require_room(chunk.layout.folder_of(chunk.job_id))
+            return self._read(chunks)
+        except StorageUnavailable as error:
+            if len(chunks) == 1:
+                self._parking.park(chunks[0], error)
+                return [], {}, []
+        runnable: list[Chunk] = []
+        plans: dict[str, JobPlan] = {}
+        entries: list[Entry] = []
+        for chunk in chunks:  # one by one, so that jobs whose items are in Redis run
+            read, found, more = self._load([chunk])
+            runnable += read
+            plans |= found
+            entries += more
+        return runnable, plans, entries
+
+    def _read(self, chunks: list[Chunk]) -> tuple[list[Chunk], dict[str, JobPlan], list[Entry]]:
         if len(self._plans) > MOST_PLANS:
             self._plans = {}
         cached = self._plans  # a concurrent thread may replace the dict
@@ -214,7 +238,7 @@ class Runner:
                 item = plan.kind.item_model.model_validate(payload)
                 work = Work(index, item, carry, attempts, plan.spec, index % chunk.layout.trials)
                 entries.append(Entry.of(chunk, payload, work, plan))
-        return plans, entries
+        return [chunk for chunk in chunks if chunk.job_id in plans], plans, entries
 
 
 RUNNER = Resource[Runner]("runner")

@@ -20,7 +20,7 @@ from tasks import lua
 from tasks.errors import RedisUnavailable, StorageUnavailable
 from tasks.jobs.state.chunk_size import CHUNK_S, LEAST_CHUNK_S, MOST_ITEMS
 from tasks.jobs.state.layout import Layout
-from tasks.jobs.state.ledger_format import GROUP_DIGITS, PAGE_ITEMS, PARTS
+from tasks.jobs.state.ledger_format import FAULT_S, GROUP_DIGITS, PAGE_ITEMS, PARTS
 
 __all__ = [
     "PAGE_ITEMS",
@@ -416,6 +416,12 @@ class Ledger:
     def move(self, chunk: Chunk, part: int, file: str, over: bool) -> bool:
         """Move the outcomes of a part to a file that has a copy of them. Returns whether it is the part's file now."""
         return bool(self._call("move", chunk.job_id, chunk.id, chunk.lease_id, part, file, int(over)))
+
+    def park(self, job_id: str, stage: str, delay_s: float, ending: Iterable[Chunk]) -> int:
+        """Suspend a stage whose storage is unavailable, and end chunks of it. Idempotent. Returns the number of items
+        that are pending again."""
+        chunks = (part for chunk in ending for part in (chunk.id, chunk.lease_id))
+        return int(self._call("park", job_id, stage, f"{delay_s:.3f}", FAULT_S, *chunks))
 
     # --- recovery ---
 

@@ -17,6 +17,8 @@ EVENTS_KEPT = 1000
 EVENTS_TTL_S = 60
 #: Minimum number of seconds between two progress events of a job.
 PROGRESS_EVERY_S = 0.25
+#: Seconds after which a failure of the storage that did not happen again is forgotten.
+FAULT_S = 30
 #: TTL of claims, waiters and batches in seconds: a safety net in case that no process releases them.
 CLAIM_S = 86400
 #: Separates the stage from the data in an entry of `job_carry`. JSON on one line has no line break.

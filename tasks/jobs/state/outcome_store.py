@@ -17,7 +17,7 @@ from tasks.jobs.state.large_values import LargeValues
 from tasks.jobs.state.ledger import Chunk, Ledger
 from tasks.jobs.state.outcome import completed, is_complete
 from tasks.jobs.state.payloads import Payloads
-from tasks.jobs.state.storage import Storage, part_path
+from tasks.jobs.state.storage import Storage, folder_path, part_path
 
 #: Number of outcomes read in one command.
 PAGE = 500
@@ -74,16 +74,17 @@ class OutcomeStore:
         return str(self._state.hget(keys.job_parts(job_id), str(part)) or "")
 
     def move(self, ledger: Ledger, job: Job, chunk: Chunk, part: int, over: bool) -> None:
-        """Write a complete part, in which every item has an outcome, to a file, and delete its outcomes from Redis."""
-        path = part_path(job.layout.folder_of(job.id), part, job.epoch, uuid4().hex[:8])
-        file = self._storage.create(path)
+        """Write a complete part, in which every item has an outcome, to a file, and delete its outcomes from Redis.
+        Raise StorageUnavailable; nothing has changed then."""
+        folder = job.layout.folder_of(job.id)
+        path = part_path(folder, part, job.epoch, uuid4().hex[:8])
         first = part * PART_ITEMS
         base = self.file_of(job.id, part).removeprefix("~")
-        moved = self._file_lines(base, first) if base else {}
-        for start in range(first, min(first + PART_ITEMS, job.total), PAGE):
-            page = [line for _, line in self._in_redis(job, start, min(start + PAGE, job.total), moved) if line]
-            file.write(("\n".join(page) + "\n").encode())
-        file.finish()
+        with self._storage.writing(path, folder_path(folder)) as file:
+            moved = self._file_lines(base, first) if base else {}
+            for start in range(first, min(first + PART_ITEMS, job.total), PAGE):
+                page = [line for _, line in self._in_redis(job, start, min(start + PAGE, job.total), moved) if line]
+                file.write(("\n".join(page) + "\n").encode())
         if not ledger.move(chunk, part, path, over):
             self._storage.delete_file(path)
 

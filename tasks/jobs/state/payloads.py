@@ -18,7 +18,7 @@ from tasks import quick_json
 from tasks.jobs.state.large_values import LargeValues
 from tasks.jobs.state.layout import Layout
 from tasks.jobs.state.ledger_format import CARRY_SEPARATOR
-from tasks.jobs.state.storage import Storage, items_path
+from tasks.jobs.state.storage import Storage, folder_path, items_path
 
 #: Number of items per block. A chunk reads whole blocks: small blocks waste little, large blocks need few commands.
 BLOCK_ITEMS = 100
@@ -139,9 +139,8 @@ class Payloads:
 
     def _carry(self, wanted: Wanted, entry: str) -> dict[str, Any]:
         _, _, line = entry.partition(CARRY_SEPARATOR)
-        return cast(
-            dict[str, Any], quick_json.read(self._values.resolved(wanted.layout.folder_of(wanted.job_id), line))
-        )
+        folder = wanted.layout.folder_of(wanted.job_id)
+        return cast(dict[str, Any], quick_json.read(self._values.resolved(folder, line, folder_path(folder))))
 
     def _ask(self, pipeline: Pipeline, wanted: Wanted) -> None:
         wanted, _ = _unlooped(wanted)
@@ -182,7 +181,8 @@ class Payloads:
         if not offsets:  # the job was removed
             return []
         start, stop = int(offsets[:OFFSET_DIGITS]), int(offsets[-OFFSET_DIGITS:])
-        return self._storage.read(items_path(wanted.layout.folder), start, stop).split(b"\n")[:-1]
+        folder = wanted.layout.folder
+        return self._storage.read(items_path(folder), start, stop, folder_path(folder)).split(b"\n")[:-1]
 
 
 def _unlooped(wanted: Wanted) -> tuple[Wanted, dict[int, int]]:

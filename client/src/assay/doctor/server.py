@@ -81,6 +81,9 @@ def _ready(client: Assay) -> Iterator[Finding]:
         yield fail("ready", str(error), "look at the web process's log")
         return
     missing = readiness.get("missing") or []
+    for note in readiness.get("notes") or []:
+        if note.startswith("storage "):
+            yield fail("storage", note, "free space on it, or make it reachable; the jobs then continue by themselves")
     if readiness.get("ready"):
         yield ok("ready", "Redis responds, and every pool has a worker")
     for problem in missing:
