@@ -170,7 +170,9 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ledger.move(chunk, part, file, over and part == parts[-1])
 
     @rule(
-        action=st.sampled_from(["die", "die", "doubt", "cancel", "pause", "resume", "unqueue", "retry", "compare"]),
+        action=st.sampled_from(
+            ["die", "die", "doubt", "cancel", "pause", "resume", "unqueue", "retry", "compare", "park"]
+        ),
         worker=workers,
         number=jobs,
         twice=st.booleans(),
@@ -192,6 +194,8 @@ class LedgerMachine(RuleBasedStateMachine):
             self.retry(job)
         elif action == "compare":
             self.compare(worker)
+        elif action == "park":
+            self.park(worker, twice)
 
     @rule(step_s=st.sampled_from([0.0, 0.0, -HOUR_S, HOUR_S, -1.0]))
     def tick(self, step_s: float) -> None:
@@ -227,6 +231,14 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger.return_chunks(
             WORKERS[worker], [each for each in self.ledger.held(WORKERS[worker]) if each not in running]
         )
+
+    def park(self, worker: int, twice: bool) -> None:
+        """The storage is unavailable: a chunk ends, and its stage rests."""
+        for chunk in self.held[worker][:1]:
+            for _ in range(2 if twice else 1):
+                self.ledger.park(chunk.job_id, chunk.stage, 0.0, [chunk])
+            self.held[worker].remove(chunk)
+            self.begun.pop(_name(chunk), None)
 
     def die(self, worker: int, proven: bool, twice: bool) -> None:
         for _ in range(2 if twice else 1):

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +174,7 @@ def test_items_with_long_values_run_again_when_the_storage_is_back(
         job = fleet.submit(*[{"x": x} for x in range(3)], spec=spec)
         cpu.work()
         others_run(fleet, cpu)
-        for _ in range(3):
+        for _ in range(2):
             wait_until(lambda: fleet.tick() or not fleet.core.state.zcard(keys.parked()), "the rest of the stage ends")
             cpu.work()
         assert (fleet.job(job).ok, fleet.job(job).failed) == (0, 0)
@@ -252,16 +253,7 @@ def hung(file: Path) -> Iterator[None]:
         file.rename(pipe)
         aside.rename(file)
         os.close(os.open(pipe, os.O_RDWR))  # the hung open returns
-        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)) if _has_reader(pipe) else None
         pipe.unlink()
-
-
-def _has_reader(pipe: Path) -> bool:
-    try:
-        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
-    except OSError:
-        return False
-    return True
 
 
 def test_a_storage_that_hangs_holds_a_worker_for_a_single_timeout(fleet: Fleet, folder: Path) -> None:
@@ -317,8 +309,6 @@ def test_parking_is_for_the_holder_of_the_lease_and_returns_untaken_chunks(fleet
     chunk, *_ = cpu.take()
     assert fleet.core.state.scard(keys.job_chunks(job)) > 1, "further chunks wait on the queue"
     ledger = fleet.core.ledger
-    from dataclasses import replace
-
     assert ledger.park(job, chunk.stage, 60, [replace(chunk, lease_id="other")]) == 0
     assert fleet.core.state.smembers(keys.job_chunks(job)) == {chunk.id}, "only the running chunk is left"
     assert ledger.park(job, chunk.stage, 60, [chunk]) == len(chunk.items)
@@ -381,7 +371,7 @@ def test_a_large_job_is_refused_with_503_while_the_storage_is_away(
 def test_ready_and_the_overview_name_the_storage_and_stay_ready(full_house: Fleet, folder: Path) -> None:
     api = Api(full_house)
     before = api.client.get("/ready").json["notes"]
-    with replaced_by_a_file(folder) if folder.exists() else _made(folder):
+    with _made(folder):
         with pytest.raises(StorageUnavailable):
             full_house.core.storage.put("jobs/x/items.jsonl", b"{}")
         reply = api.client.get("/ready")
