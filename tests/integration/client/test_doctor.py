@@ -74,6 +74,17 @@ def test_a_wrong_token_fails(capsys: pytest.CaptureFixture[str], server: WireSer
     assert "set ASSAY_TOKEN" in found["FAIL"][0]
 
 
+def test_a_storage_that_is_unavailable_fails_with_its_cause(
+    capsys: pytest.CaptureFixture[str], server: WireServer
+) -> None:
+    note = "storage file:///data cannot be written by a: No space left on device; 3 parts of 1 job wait"
+    server.ready = {"ready": True, "missing": [], "notes": ["judging uses the development API", note]}
+    code, found = check(capsys)
+    assert code == exits.FAILED
+    (line,) = found["FAIL"]
+    assert line.startswith(f"storage: {note} / free space")
+
+
 def test_a_clock_difference_is_a_warning(capsys: pytest.CaptureFixture[str], server: WireServer) -> None:
     server.clock_s = -90
     code, found = check(capsys)

@@ -33,6 +33,9 @@ const noJobs = () => empty("No job has been submitted yet. ", h("a", { href: "/s
 
 const waiting = (now) => now.pools.reduce((sum, pool) => sum + pool.items, 0) + now.queues.reduce((sum, queue) => sum + queue.items, 0);
 
+/** Whether a note says that the storage is unavailable, which is trouble and not only a remark. */
+const isStorage = (note) => note.startsWith("storage ");
+
 function health(now) {
   const atWork = now.devices.filter((device) => device.busy).length;
   const held = now.queues.filter((queue) => queue.mode !== "open");
@@ -40,15 +43,17 @@ function health(now) {
   const troubles = [
     ...now.missing,
     ...held.map((queue) => `${queue.queue} is ${queue.mode}`),
+    ...now.notes.filter(isStorage),
     ...open.map((profile) => `circuit of API ${profile.name} is open: ${profile.circuit.reason}`),
   ];
+  const notes = now.notes.filter((note) => !isStorage(note));
   const tone = now.missing.length ? "bad" : troubles.length ? "warn" : "good";
   const title = { bad: "Not ready", warn: "Working, with limits", good: "Healthy" }[tone];
   const jobs = now.active ? `${plural(now.active, "job")} running` : "no job is running";
   return [
     h("h1", { "data-tone": tone, "aria-live": "polite" }, h("span", { class: "dot", "aria-hidden": "true" }), title),
     h("p", { class: "lead" }, troubles.length ? `${troubles.join("; ")}.` : `${jobs}, ${atWork} of ${plural(now.devices.length, "device")} busy.`.replace(/^n/, "N")),
-    now.notes.length ? h("p", { class: "note" }, now.notes.map((note) => `${note[0].toUpperCase()}${note.slice(1)}. `)) : null,
+    notes.length ? h("p", { class: "note" }, notes.map((note) => `${note[0].toUpperCase()}${note.slice(1)}. `)) : null,
   ];
 }
 
