@@ -57,11 +57,8 @@ def outage(request: pytest.FixtureRequest, folder: Path) -> Iterator[Outage]:
         yield lambda: replaced_by_a_file(folder)
 
 
-def submit(fleet: Fleet, number: int = NUMBER, group_of: int = 0, **options: Any) -> str:
-    lines = (
-        json.dumps({"id": f"item-{x}", "x": x} | ({"group_id": f"g{x // group_of}"} if group_of else {})).encode()
-        for x in range(number)
-    )
+def submit(fleet: Fleet, number: int = NUMBER, **options: Any) -> str:
+    lines = (json.dumps({"id": f"item-{x}", "x": x}).encode() for x in range(number))
     return fleet.core.submitter.submit_lines(JobHead(kind="simulated", **{"spec": CPU} | options), lines)
 
 
@@ -203,7 +200,9 @@ def test_short_values_of_a_job_count_while_its_long_values_wait(fleet: Fleet, fo
 def test_a_group_with_a_long_value_is_not_divided(fleet: Fleet, folder: Path) -> None:
     cpu = fleet.hire("cpu")
     with small_disk(folder):
-        job = submit(fleet, 60, group_of=20, spec=GROUPED | {"result_bytes": 70_000})
+        body = [{"x": "l" * 70_000 if x % 20 == 7 else x, "group_id": f"g{x // 20}"} for x in range(60)]
+        lines = (json.dumps(item).encode() for item in body)
+        job = fleet.core.submitter.submit_lines(JobHead(kind="simulated", spec=GROUPED), lines)
         pending = keys.job_pending(job, "group")
         chunks = keys.job_chunks(job)
         with pytest.MonkeyPatch.context() as patch:  # stop before the second stage
