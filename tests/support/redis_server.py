@@ -18,11 +18,15 @@ from workers.processes.embedded_redis import EmbeddedRedis, Role
 class RedisServer:
     """Server with a data folder that survives `stop()`: `start()` afterwards loads the data again."""
 
-    def __init__(self, folder: Path, role: Role = "state", *extra: str) -> None:
+    def __init__(
+        self, folder: Path, role: Role = "state", *extra: str, address: str = "127.0.0.1", password: str = ""
+    ) -> None:
+        """`address`: beyond loopback, Redis refuses other hosts without a password."""
         self.port = free_port()
-        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.url = f"redis://{f':{password}@' if password else ''}{address}:{self.port}/0"
         # Without fsync: a killed Redis loses no write that it has answered, and a busy disk does not stop its commands.
-        self._argv = [*EmbeddedRedis(role, folder, self.port).command().argv, "--appendfsync", "no", *extra]
+        own = ["--appendfsync", "no", "--bind", address, *(["--requirepass", password] if password else [])]
+        self._argv = [*EmbeddedRedis(role, folder, self.port).command().argv, *own, *extra]
         self._log = folder / "redis.log"
         self.process: subprocess.Popen[bytes] | None = None
 

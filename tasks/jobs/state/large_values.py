@@ -96,7 +96,11 @@ class LargeValues:
         """Return whether the file of a stub exists; True for a line that is not a stub."""
         if not line.startswith(STUB_PREFIX):
             return True
-        return self._storage.exists(values_path(folder, json.loads(line)["~stored"][0]))
+        try:
+            self._storage.read(values_path(folder, json.loads(line)["~stored"][0]), 0, 1)
+        except StoredFileMissing:
+            return False
+        return True
 
     def resolved(self, folder: str, line: str, within: str = "") -> str:
         """Return the outcome that a stub refers to. A line that is not a stub is returned unchanged. `within`: a folder

@@ -13,7 +13,6 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cached_property
 from typing import Any, TypeVar, cast
 
 from tasks.connections import redact
@@ -40,17 +39,27 @@ class Storage:
         faults: StorageFaults | None = None,
     ) -> None:
         self._url = url
+        self._opened: tuple[Any, str] = (None, "")
+        self._opened_by = 0
+        """Id of the process that opened the filesystem."""
         self.is_local = url.startswith("file://")
         self._is_shared = is_shared or not self.is_local
         self._calls = BoundedCalls(timeout_s)
         self.faults = faults or StorageFaults(None, f"storage {redact(url)}")
 
-    @cached_property
+    @property
     def _filesystem(self) -> tuple[Any, str]:
-        from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # 50 ms that a process without large jobs need not spend
+        """Return fsspec's filesystem and the path of the storage in it, opened once per process: after a fork, the
+        parent's connections cannot be used."""
+        if self._opened_by != os.getpid():
+            from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # 50 ms that a process without large jobs need not spend
 
-        filesystem, root = url_to_fs(self._url)
-        return filesystem, root.rstrip("/")
+            try:
+                filesystem, root = url_to_fs(self._url)
+            except Exception as error:  # the package for this kind of storage may not be installed on this host
+                raise self._unavailable("read", error) from error
+            self._opened, self._opened_by = (filesystem, root.rstrip("/")), os.getpid()
+        return self._opened
 
     def reaches(self, hosts: Iterable[str]) -> bool:
         """Return whether every given host can read the files that this host writes."""
@@ -85,8 +94,11 @@ class Storage:
         def create() -> Any:
             if within and self.is_local and not os.path.isdir(f"{root}/{within}"):
                 raise FileNotFoundError(f"the folder {within} is missing")
-            filesystem.makedirs(name.rsplit("/", 1)[0], exist_ok=True)
-            return filesystem.open(name, "wb")
+            try:
+                return filesystem.open(name, "wb")
+            except FileNotFoundError:  # a bucket has no folders, so that only other storages get here
+                filesystem.makedirs(name.rsplit("/", 1)[0], exist_ok=True)
+                return filesystem.open(name, "wb")
 
         return NewFile(self.run_write(create), self, path)
 
@@ -109,12 +121,7 @@ class Storage:
         """Return bytes of a file. `within`: a folder of the file that exists while the storage does."""
         filesystem, root = self._filesystem
         with self._named(path, within):
-            return cast(bytes, self._run("read", lambda: filesystem.cat_file(f"{root}/{path}", start, stop)))
-
-    def exists(self, path: str) -> bool:
-        filesystem, root = self._filesystem
-        with self._explained(path):
-            return bool(filesystem.exists(f"{root}/{path}"))
+            return cast(bytes, self._run("read", lambda: filesystem.cat_file(f"{root}/{path}", start=start, end=stop)))
 
     def pages(self, path: str) -> Iterator[bytes]:
         filesystem, root = self._filesystem
