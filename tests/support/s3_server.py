@@ -32,5 +32,8 @@ class S3Server:
         """Return the paths of all files of a bucket, sorted."""
         return sorted(self._client().find(bucket))
 
+    def buckets(self) -> list[str]:
+        return sorted(self._client().ls(""))
+
     def _client(self) -> Any:
         return s3fs.S3FileSystem(key=KEY, secret=SECRET, endpoint_url=self.url, use_listings_cache=False)
