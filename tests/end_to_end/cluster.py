@@ -135,36 +135,34 @@ class Cluster:
 
         wait_until(look, lambda: f"{number} workers of {host.name} are ready\n{self.describe()}")
 
-    def wait_until_it_holds(self, host: Host, pool: str = "device") -> None:
-        """Wait until a worker of a host holds a chunk."""
-        wait_until(lambda: any(pool in each for each in self.held_by(host)), lambda: f"{host.name}\n{self.describe()}")
+    def work_until_it_holds(self, host: Host, device_items: int) -> None:
+        """Submit jobs, one after the other, until the device worker of a host holds a chunk."""
+
+        def look() -> bool:
+            if not self.submitted or self.submitted[-1].job.refresh().ended:
+                self.submit(device_items)
+            return "device" in self.held_by(host)
+
+        wait_until(look, lambda: f"{host.name} holds a chunk\n{self.describe()}")
 
     def wait_until_it_holds_nothing(self, host: Host) -> None:
         wait_until(lambda: not self.held_by(host), lambda: f"chunks of {host.name} are back\n{self.describe()}")
 
     def held_by(self, host: Host) -> list[str]:
-        """Return the names of the host's workers that hold chunks."""
-        names = [str(holder).split("/")[0] for holder in self.state.smembers(keys.holders())]
-        pools = {"gpu": "device"}
-        parts = [name.split(".") for name in names]
-        return [pools.get(pool, pool) for pool, node, _ in parts if node == host.name]
+        """Return the pools of the host's workers that hold chunks."""
+        holders = [str(holder).split("/")[0].split(".") for holder in self.state.smembers(keys.holders())]
+        return ["device" if prefix == "gpu" else prefix for prefix, node, _ in holders if node == host.name]
 
     # --- jobs ---
 
     def submit(self, device_items: int) -> list[Submitted]:
-        """Submit a job to each pool: this number of items to the devices, and some to the API and CPU workers."""
+        """Submit a job to each pool: some items to API and CPU workers, then this number of items to the devices."""
         first = next(self._numbers) * 1_000_000
         numbers = range(first, first + device_items)
         simulated = [{"id": str(n), "x": n} for n in numbers]
         judged = [{"id": f"j{n}", "prompt": "?", "response": f"It is {n}.", "reference": str(n)} for n in numbers[:60]]
         scored = [{"id": f"s{n}", "response": f"It is {n}.", "reference": str(n + n % 2)} for n in numbers[:400]]
         found = [
-            self._submit(
-                simulated,
-                [Expected(str(n), score=score(SimulatedItem(x=n))) for n in numbers],
-                "simulated",
-                {"cost_s": 0.005, "batch_items": 25},
-            ),
             self._submit(
                 judged,
                 [Expected(item["id"], score=10.0) for item in judged],
@@ -176,6 +174,12 @@ class Cluster:
                 [Expected(f"s{n}", score=1.0 - n % 2) for n in numbers[:400]],
                 "score",
                 {"scorers": [{"name": "numeric_match"}]},
+            ),
+            self._submit(
+                simulated,
+                [Expected(str(n), score=score(SimulatedItem(x=n))) for n in numbers],
+                "simulated",
+                {"cost_s": 0.005, "batch_items": 25},
             ),
         ]
         self.submitted += found

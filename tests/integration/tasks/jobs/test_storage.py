@@ -85,7 +85,7 @@ def test_files_of_other_processes_are_read_and_deleted(storage: Storage, url: st
             storage.read(f"jobs/a/{name}")
 
 
-def test_a_child_process_forked_after_the_first_use_reads_and_writes(storage: Storage, url: str) -> None:
+def test_a_child_process_forked_after_the_first_use_reads_and_writes(url: str) -> None:
     code = """
 storage.put("jobs/a/parent", b"body")
 if not (child := os.fork()):
