@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from uuid import uuid4
 
-from tasks.errors import StorageUnavailable
+from tasks.errors import StorageUnavailable, StoredFileMissing
 from tasks.jobs.state.ledger import Attachment, Settled
 from tasks.jobs.state.ledger_format import STUB_PREFIX
 from tasks.jobs.state.storage import Storage, file_path, folder_path, values_path

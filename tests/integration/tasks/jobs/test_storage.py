@@ -113,3 +113,18 @@ def test_a_bucket_that_does_not_exist_is_named_and_not_created(s3: S3Server) -> 
         with pytest.raises(StorageUnavailable, match="s3://missing/prefix does not exist"):
             storage.put("jobs/a/items.jsonl", BODY)
     assert s3.buckets() == ["bucket"]
+
+
+def test_a_host_without_the_package_of_its_storage_says_so() -> None:
+    code = """
+import sys
+from tasks.errors import StorageUnavailable
+sys.modules["s3fs"] = None  # as if it were not installed
+for use in (lambda: storage.read("jobs/a"), lambda: storage.put("jobs/a", b""), lambda: storage.delete("jobs/a")):
+    try:
+        use()
+    except StorageUnavailable as error:
+        print(error)
+"""
+    said = in_another_process("s3://bucket/prefix", code).splitlines()
+    assert said == ["The storage s3://bucket/prefix cannot be used: Install s3fs to access S3"] * 3
