@@ -1,9 +1,10 @@
 """The ledger under random interleavings, lost replies, repeated calls, clock steps and lost moments of Redis, against a
 real Redis.
 
-Jobs have one stage, two stages of which the second is grouped, or are stored, with parts that move to files. After
-every step: each item has an owner or an outcome, no item is counted twice, and every waiter waits for a live claim. At
-the end both workers complete the remaining work, every job ends, and no audit had to repair anything.
+Jobs have one stage, two stages, two stages of which the second is grouped, or are stored, with parts that move to
+files. Retries may be cut off. After every step: each item has an owner or an outcome, no item is counted twice, and
+every waiter waits for a live claim. At the end both workers complete the remaining work, every job ends, and no audit
+had to repair anything.
 """
 
 import json
@@ -32,11 +33,22 @@ READERS = [Reader(queue, 1) for queue in QUEUES]
 REQUESTS = 2
 GROUP = 2
 PART = 3
+#: Stages of a job by layout, and whether each is grouped.
+STAGES = {
+    "plain": {"run": False},
+    "staged": {"run": False, "second": False},
+    "grouped": {"run": False, "join": True},
+    "stored": {"run": False, PARTS: False},
+}
+#: Stage after the first, by layout.
+NEXT = {"staged": "second", "grouped": "join"}
+#: Moments that Redis may go back to.
+SNAPSHOTS = 3
 HOUR_S = 3600.0
 
 workers = st.sampled_from([0, 1])
 jobs = st.integers(0, 4)
-layouts = st.sampled_from(["plain", "plain", "grouped", "stored"])
+layouts = st.sampled_from(["plain", "plain", "staged", "grouped", "stored"])
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -53,7 +65,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.begun: dict[tuple[str, str], dict[int, str]] = {}
         self.ended: dict[str, str] = {}
         self.files: dict[str, dict[int, str]] = {}
-        self.snapshot: tuple[Dump, dict[str, int], dict[str, str]] | None = None
+        self.snapshots: list[tuple[Dump, dict[str, int], dict[str, str]]] = []
         self.state.hset(keys.clock(), "offset", 100 * HOUR_S)  # room for steps back, see `step_clock`
 
     # --- steps ---
@@ -85,8 +97,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def submit(self, total: int, layout: str, batch: int, share: float, twice: bool) -> None:
         job = f"job{len(self.jobs)}"
-        stages = {"run": False} | ({"join": True} if layout == "grouped" else {})
-        stages |= {PARTS: False} if layout == "stored" else {}
+        stages = STAGES[layout]
         fields: dict[str, object] = {
             "state": "queued", "kind": "k", "total": total, "ok": 0, "failed": 0, "cached": 0, "epoch": 0,
             "max_failed_share": share, "deadline_s": "", "keep_s": 1000, "batch_key": "b",
@@ -153,13 +164,14 @@ class LedgerMachine(RuleBasedStateMachine):
             return
 
     def settled(self, chunk: Chunk, index: int, fails: bool, again: bool) -> Settled:
-        leads_on = chunk.stage == "run" and self.layouts.get(chunk.job_id) == "grouped"
-        onward = "join" if leads_on else ""
-        again = again and chunk.stage == "run"
-        if fails or again:
-            settled = settle(index, {}, Result(error=ItemError("broken", "no"), next=onward))
+        layout = self.layouts.get(chunk.job_id, "")
+        onward = NEXT.get(layout, "") if chunk.stage == "run" else ""
+        again = again and chunk.stage != "join"
+        if fails or again:  # only to its group does a failed item pass on
+            failure = Result(error=ItemError("broken", "no"), next=onward if layout == "grouped" else "")
+            settled = settle(index, {}, failure)
             return retry_later(settled, 0.0, 1) if again else settled
-        return settle(index, {}, Result(value={}, next=onward) if leads_on else Result(score=1.0))
+        return settle(index, {}, Result(value={}, next=onward) if onward else Result(score=1.0))
 
     def move(self, chunk: Chunk, parts: list[int], over: bool) -> None:
         for part in parts:
@@ -177,8 +189,9 @@ class LedgerMachine(RuleBasedStateMachine):
         number=jobs,
         twice=st.booleans(),
         proven=st.booleans(),
+        cut=st.booleans(),
     )
-    def disturb(self, action: str, worker: int, number: int, twice: bool, proven: bool) -> None:
+    def disturb(self, action: str, worker: int, number: int, twice: bool, proven: bool, cut: bool) -> None:
         job = f"job{number}"
         if action == "die":
             self.die(worker, proven, twice)
@@ -191,7 +204,7 @@ class LedgerMachine(RuleBasedStateMachine):
         elif action == "unqueue":
             self.ledger.unqueue(QUEUES[worker])
         elif action == "retry":
-            self.retry(job)
+            self.retry(job, cut)
         elif action == "compare":
             self.compare(worker)
         elif action == "park":
@@ -215,14 +228,16 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def take_snapshot(self) -> None:
-        self.snapshot = save(self.server.url), dict(self.jobs), dict(self.ended)
+        self.snapshots = [*self.snapshots, (save(self.server.url), dict(self.jobs), dict(self.ended))][-SNAPSHOTS:]
 
-    @rule()
-    def lose_a_moment(self) -> None:
-        """Redis loses everything since the last save. Workers and files do not."""
-        if self.snapshot is None:
+    @rule(earlier=st.integers(0, SNAPSHOTS - 1))
+    def lose_a_moment(self, earlier: int) -> None:
+        """Redis loses everything since a snapshot. Workers and files do not."""
+        if earlier >= len(self.snapshots):
             return
-        dump, self.jobs, self.ended = self.snapshot[0], dict(self.snapshot[1]), dict(self.snapshot[2])
+        self.snapshots = self.snapshots[: len(self.snapshots) - earlier]
+        dump, jobs, ended = self.snapshots[-1]
+        self.jobs, self.ended = dict(jobs), dict(ended)
         roll_back(self.server.url, dump)
 
     def compare(self, worker: int) -> None:
@@ -247,20 +262,23 @@ class LedgerMachine(RuleBasedStateMachine):
             self.begun.pop(_name(chunk), None)
         self.held[worker] = []
 
-    def retry(self, job: str) -> None:
+    def retry(self, job: str, cut: bool = False) -> None:
+        """Retry a job, or continue its retry. `cut`: the process dies after the first page."""
         state = self.state.hget(keys.job(job), "state")
         good = {index for index, outcome in self.outcomes(job).items() if '"ok"' in outcome}
         again = set(range(self.jobs.get(job, 0))) - good
         if self.layouts.get(job) == "grouped":
             again = {i for i in range(self.jobs.get(job, 0)) if {i - i % GROUP, i - i % GROUP + 1} & again}
         rows = sorted(again)
-        if state in ("done", "failed", "cancelled") and rows:
+        if state in ("done", "failed", "cancelled", "reopening") and rows:
             half = len(rows) // 2
             pages = [self.counted(job, page) for page in (rows[:half] or rows, rows[half:])]
             assert self.ledger.reopen(job, pages[0]) >= 0
+            self.ended.pop(job, None)
+            if cut:
+                return
             assert self.ledger.reopen(job, pages[1]) == len(rows) - half
             self.ledger.run_reopened(job, [compress(rows)])
-            self.ended.pop(job, None)
 
     def counted(self, job: str, indices: list[int]) -> list[Reopened]:
         outcomes = {index: json.loads(outcome) for index, outcome in self.outcomes(job).items()}
@@ -299,8 +317,10 @@ class LedgerMachine(RuleBasedStateMachine):
             ok, failed = (int(n or 0) for n in self.state.hmget(keys.job(job), ["ok", "failed"]))
             assert ok + failed == len(self.outcomes(job)) <= total
             assert sum(map(int, self.state.hvals(keys.job_reasons(job)))) == failed
-            pending = sum(len(expand(e.lstrip("=!"))) for e in self.state.lrange(keys.job_pending(job, "run"), 0, -1))
-            assert int(self.state.hget(keys.job(job), "pending:run") or 0) == pending
+            for stage in STAGES[self.layouts[job]]:
+                entries = self.state.lrange(keys.job_pending(job, stage), 0, -1)
+                pending = sum(len(expand(entry.lstrip("=!"))) for entry in entries)
+                assert int(self.state.hget(keys.job(job), f"pending:{stage}") or 0) == pending
 
     @invariant()
     def an_ended_job_keeps_its_state(self) -> None:
@@ -334,6 +354,9 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ledger.pause(job, False)
         for worker in (0, 1):
             self.compare(worker)
+        self.step_clock(HOUR_S)
+        for job in self.ledger.audit().interrupted:
+            self.retry(job)
         for _ in range(200):
             self.tick(0.0)
             self.ledger.fill("device", READERS)
@@ -363,7 +386,7 @@ class LedgerMachine(RuleBasedStateMachine):
             stage, items = self.state.hmget(keys.chunk(chunk), ["stage", "items"])
             if stage != PARTS:
                 yield from (i for i in expand(str(items)) if not self._is_passed(job, str(stage), i))
-        for stage in ("run", "join"):
+        for stage in ("run", "second", "join"):
             for entry in self.state.lrange(keys.job_pending(job, stage), 0, -1):
                 yield from expand(entry.lstrip("=!"))
         for key in self.state.keys(keys.waiters("*")):
