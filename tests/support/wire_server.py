@@ -73,6 +73,8 @@ class WireServer(ThreadingHTTPServer):
         self.ready: dict[str, Any] = {"ready": True, "missing": []}
         self.pool: dict[str, Any] | None = None
         """Answer of `/pool_status`. None: 404, as older servers answer."""
+        self.unplaced: dict[str, int] = {}
+        """Number of items that a repair finds in no place, by job."""
         self.clock_s = 0.0
         self.events = True
         self.changed = threading.Condition(threading.RLock())
@@ -273,6 +275,8 @@ class _Handler(BaseHTTPRequestHandler):
             to._problem(409, "No item of the job has a label.")
         elif rest in ("", "retry", "pause", "resume"):
             to._json(200, stored.view)
+        elif rest == "repair":
+            to._json(200, stored.view | {"repaired": self.server.unplaced.pop(stored.view["id"], 0)})
         else:
             to._problem(404, "No such page.")
 

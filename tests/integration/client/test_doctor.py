@@ -61,6 +61,22 @@ def test_the_output_has_a_line_and_a_fix_per_problem(server: WireServer, capsys:
     assert "fix: start a worker for this queue" in said
 
 
+def test_a_job_is_repaired_and_nothing_else_is_checked(
+    server: WireServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.held = True
+    server.submit("simulated", [{"x": 1}, {"x": 2}], "")
+    server.unplaced["job-0"] = 2
+    assert main(["doctor", "--repair", "job-0"]) == exits.OK
+    said = "job job-0 (running): 2 items that nothing would have run are pending again\n"
+    assert capsys.readouterr().out == said
+    assert main(["doctor", "--repair", "job-0"]) == exits.OK
+    assert capsys.readouterr().out == "job job-0 (running): nothing to repair\n"
+    assert main(["doctor", "--repair", "job-0", "--json"]) == exits.OK
+    assert json.loads(capsys.readouterr().out) == {"job": "job-0", "repaired": 0, "state": "running"}
+    assert main(["doctor", "--repair", "job-9"]) == exits.REFUSED
+
+
 def test_an_unreachable_server_fails(capsys: pytest.CaptureFixture[str]) -> None:
     code, found = check(capsys, "--url", "http://127.0.0.1:9", "--checkout", "nowhere")
     assert code == exits.FAILED

@@ -137,6 +137,18 @@ def test_failed_items_run_again_on_retry(api: Api, fleet: Fleet) -> None:
     assert is_problem(api.client.post(f"/v1/jobs/{job}/retry"), 409)
 
 
+def test_a_job_that_stands_still_is_repaired(api: Api, fleet: Fleet) -> None:
+    job = api.submitted({"x": 1}, {"x": 2})
+    stage = str(fleet.core.store.stages(job)[0]["name"])
+    fleet.core.state.delete(keys.job_pending(job, stage))  # a fault that no script causes
+    hand = fleet.hire()
+    reply = api.client.post(f"/v1/jobs/{job}/repair")
+    assert (reply.status_code, reply.json["id"], reply.json["repaired"]) == (200, job, 2)
+    assert fleet.finish(job, hand).ok == 2
+    assert api.client.post(f"/v1/jobs/{job}/repair").json["repaired"] == 0
+    assert is_problem(api.client.post("/v1/jobs/none/repair"), 404)
+
+
 def test_a_paused_job_waits_until_it_is_resumed(api: Api, fleet: Fleet) -> None:
     hand, job = fleet.hire(), api.submitted({"x": 1})
     assert api.client.post(f"/v1/jobs/{job}/pause").json["paused"] is True

@@ -72,6 +72,24 @@ def test_a_chunk_that_redis_has_forgotten_changes_nothing_when_it_ends(fleet: Fl
     assert fleet.core.ledger.commit(again, "w", 0.1, settled, over=True) == (3, "done")
 
 
+def test_a_holder_whose_take_was_lost_does_not_end_the_chunk_of_the_next_holder(fleet: Fleet) -> None:
+    url = fleet.settings.redis_url
+    job = fleet.submit(*items(1, 2, 3), cache="off")
+    hand = fleet.hire()
+    fleet.core.dispatcher.forget_fleet()
+    fleet.core.dispatcher.fill(hand.worker.pool)
+    dump = save(url)
+    (early,) = hand.take("first")
+    roll_back(url, dump)
+    (late,) = hand.take("second")
+    assert late.id == early.id
+    settled = [settle(index, {}, Result(score=1.0)) for index in early.items]
+    assert fleet.core.ledger.commit(early, "w", 0.1, settled, over=True) == (0, "running")
+    assert fleet.core.ledger.held(hand.runner.incarnation) == [(late.id, "second")]
+    assert fleet.core.ledger.commit(late, "w", 0.1, settled, over=True) == (3, "done")
+    assert fleet.job(job).ok == 3
+
+
 def test_items_whose_commit_was_lost_are_pending_again_when_their_chunk_ends(fleet: Fleet) -> None:
     url = fleet.settings.redis_url
     hand = fleet.hire()

@@ -14,6 +14,7 @@ from tasks.jobs.model import Job, JobHead
 from tasks.jobs.state.layout import Layout
 from tests.support.fleet import Fleet, Hand
 from tests.support.programs import wait_until
+from tests.support.rollback import roll_back, save
 
 NUMBER = 5600  # a full part and the beginning of a second
 
@@ -122,6 +123,24 @@ def test_the_first_file_of_a_part_wins_and_a_later_file_is_deleted(fleet: Fleet)
     assert fleet.job(job).state == "done"
     slow.core.outcomes.move(slow.core.ledger, fleet.job(job), chunk, 0, over=True)
     assert len(files(fleet.settings)) == 2
+    assert len(whole(fleet, fleet.job(job))) == 100
+
+
+def test_a_mover_whose_take_was_lost_does_not_end_the_chunk_of_the_next_mover(fleet: Fleet) -> None:
+    url = fleet.settings.redis_url
+    device, cpu = fleet.hire(), fleet.hire("cpu")
+    job = submit(fleet, 100)
+    compute(fleet, job, device)
+    fleet.core.dispatcher.fill("cpu")
+    dump = save(url)
+    (early,) = cpu.take("first")
+    roll_back(url, dump)  # Redis loses the take
+    (late,) = cpu.take("second")
+    assert late.id == early.id
+    assert not fleet.core.ledger.move(early, 0, "", over=True)
+    assert fleet.core.ledger.held(cpu.runner.incarnation) == [(late.id, "second")]
+    cpu.core.outcomes.move(cpu.core.ledger, fleet.job(job), late, 0, over=True)
+    assert fleet.job(job).state == "done"
     assert len(whole(fleet, fleet.job(job))) == 100
 
 
