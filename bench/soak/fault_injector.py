@@ -2,21 +2,29 @@
 
 import random
 import signal
+import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import psutil
 
+from bench.soak import earlier_state
 from bench.soak.findings import Accounting
+from bench.soak.lost_moments import LostMoments
 from bench.soak.system_under_test import Part, System
 
 #: Roles that are spared after a while, so that processes live long enough to measure their memory.
 SPARED_ROLES = ("device 0", "device 0 child", "api 0", "cpu 0", "cpu 0 child")
 #: Seconds until the first fault.
 FIRST_S = 3.0
+#: Seconds that a kill -9 of Redis may undo: it delays writes to its file that long while the disk is slow.
+DELAYED_WRITES_S = 2.0
+#: Seconds that a rollback undoes, and by which a promoted replica lags.
+ROLLBACK_S, LAG_S = (0.3, 1.5), (0.0, 1.0)
 API_FAULTS: dict[str, dict[str, object]] = {
     "429": {"share_429": 0.7},
     "500": {"share_500": 0.7},
@@ -42,10 +50,17 @@ class FaultInjector:
     """Injects faults from a thread, and reverts the temporary faults when they are due."""
 
     def __init__(
-        self, system: System, accounting: Accounting, seed: int, fault_s: float, progress: Callable[[str], None]
+        self,
+        system: System,
+        accounting: Accounting,
+        lost: LostMoments,
+        seed: int,
+        fault_s: float,
+        progress: Callable[[str], None],
     ) -> None:
-        """`fault_s`: mean seconds between two faults."""
+        """`lost` gets the moments that Redis loses. `fault_s`: mean seconds between two faults."""
         self._system, self._accounting, self._fault_s, self._progress = system, accounting, fault_s, progress
+        self._lost = lost
         self._chance = random.Random(f"{seed}:faults")
         self._over = threading.Event()
         self._sparing = threading.Event()
@@ -65,6 +80,8 @@ class FaultInjector:
             self._kill_simulator: 1,
             self._terminate_state: 0.8,
             self._kill_state: 0.8,
+            self._roll_back_state: 0.8,
+            self._fail_over_state: 0.8,
             self._suspend_state: 0.8,
             self._kill_cache: 1,
             self._suspend_worker: 2,
@@ -168,17 +185,76 @@ class FaultInjector:
         return self._kill(self._parts(lambda role: role == "redis-cache"), "Redis")
 
     def _kill_state(self) -> str:
-        """Kill the state Redis, but not while a sync of its append-only file is pending.
+        """Kill the state Redis. While a sync of its append-only file is pending, this undoes up to two seconds."""
+        with self._stopped_state() as (redis, _):
+            if redis:
+                self._lost.add(time.time() - DELAYED_WRITES_S, time.time())
+                return f"SIGKILL to the Redis redis-state (pid {redis.pid})"
+        return ""
 
-        In that state Redis may delay writing for up to two seconds, and a kill would lose acknowledged writes, as its
-        documentation says."""
-        deadline = time.monotonic() + 5
-        while time.monotonic() < deadline:
-            with suppress(Exception):
-                if not self._system.state.info("persistence")["aof_pending_bio_fsync"]:
-                    break
-            time.sleep(0.01)
-        return self._kill(self._parts(lambda role: role == "redis-state"), "Redis")
+    def _roll_back_state(self) -> str:
+        """Kill the state Redis, and cut the last moment off its append-only file, as a loss of power may do."""
+        file = self._state_file()
+        if not file:
+            return ""
+        before, since = file.stat(), time.time()
+        self._over.wait(self._chance.uniform(*ROLLBACK_S))
+        with self._stopped_state() as (redis, _):
+            if redis and earlier_state.cut_back(file, before.st_size, before.st_ino):
+                self._lost.add(min(since, time.time() - DELAYED_WRITES_S), time.time())
+                return f"rollback of redis-state (pid {redis.pid}) by {time.time() - since:.2f} s"
+            if redis:
+                self._lost.add(time.time() - DELAYED_WRITES_S, time.time())
+                return f"SIGKILL to the Redis redis-state (pid {redis.pid}), which had no new writes"
+        return ""
+
+    def _fail_over_state(self) -> str:
+        """Kill the state Redis, and start it with the data of a replica that lags."""
+        port = self._system.state.connection_pool.connection_kwargs["port"]
+        with (
+            tempfile.TemporaryDirectory(dir=self._system.folder) as name,
+            earlier_state.replica_of(port, Path(name)) as replica,
+        ):
+            if not replica.follow():
+                return ""
+            replica.cut_off()
+            since = time.time()
+            self._over.wait(self._chance.uniform(*LAG_S))
+            snapshot = replica.save()
+            with self._stopped_state() as (redis, folder):
+                if not redis:
+                    return ""
+                earlier_state.install(folder, snapshot)
+                self._lost.add(since, time.time())
+                return (
+                    f"failover of redis-state (pid {redis.pid}) to a replica with a lag of {time.time() - since:.2f} s"
+                )
+
+    def _state_file(self) -> Path | None:
+        for part in self._parts(lambda role: role == "redis-state"):
+            with suppress(psutil.NoSuchProcess):
+                return earlier_state.growing_file(Path(part.process.cwd()))
+        return None
+
+    @contextmanager
+    def _stopped_state(self) -> Iterator[tuple[psutil.Process | None, Path]]:
+        """Kill the state Redis, and keep its supervisor from starting it again during the block. Yields the process
+        (None if there is none) and its folder."""
+        parts = self._parts(lambda role: role == "redis-state")
+        supervisor = parts[0].process.parent() if parts else None
+        if not parts or not supervisor:
+            yield None, Path()
+            return
+        redis, folder = parts[0].process, Path(parts[0].process.cwd())
+        supervisor.suspend()
+        try:
+            redis.kill()
+            self.killed.add(redis.pid)
+            while redis.is_running() and redis.status() != psutil.STATUS_ZOMBIE:
+                time.sleep(0.005)
+            yield redis, folder
+        finally:
+            supervisor.resume()
 
     def _terminate_state(self) -> str:
         return self._kill(self._parts(lambda role: role == "redis-state"), "Redis", signal.SIGTERM)

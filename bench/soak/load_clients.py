@@ -5,15 +5,17 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from assay import Assay
 from assay.client import Job
-from assay.errors import AssayError, Conflict, ConnectionFailed, WaitTimeout
+from assay.errors import AssayError, Conflict, ConnectionFailed, NotFound, WaitTimeout
 from assay.retry import Retry
 
 from bench.soak.findings import CANCELLED, DONE, LATE, Accounting, End, JobResult
+from bench.soak.lost_moments import LostMoments
 from bench.soak.workload import PlannedJob, draw_job
 
 #: Seconds for which a load client retries while the API is unavailable.
@@ -23,11 +25,16 @@ ACTIONS = ("none", "cancel", "pause", "retry", "repeat", "conflict", "twice")
 WEIGHTS = (8, 1, 1, 1, 1.5, 0.5, 1.5)
 
 
+class _Undone(Exception):
+    """Redis lost the record of an idempotency key, and with it the job."""
+
+
 class LoadClients:
     """A number of load clients, each in a thread."""
 
-    def __init__(self, url: str, accounting: Accounting, seed: int, number: int) -> None:
+    def __init__(self, url: str, accounting: Accounting, lost: LostMoments, seed: int, number: int) -> None:
         self._accounting = accounting
+        self._lost = lost
         self._url = url
         self._over = threading.Event()
         self._with_poison = threading.Event()
@@ -81,21 +88,45 @@ class LoadClients:
                 self._over.wait(chance.uniform(0.0, 0.6))
 
     def _run_job(self, client: Assay, planned: PlannedJob, action: str, chance: random.Random) -> None:
-        key = uuid.UUID(int=chance.getrandbits(128)).hex
-        job = self._submit(client, planned, key)
         self._accounting.count("items accepted", len(planned.items))
         self._accounting.count("jobs accepted")
         self._accounting.count(f"action: {action}")
-        self.open[job.id] = planned.name
+        key = uuid.UUID(int=chance.getrandbits(128)).hex
+        while True:
+            began_at = time.time()
+            job = self._submit(client, planned, key)
+            accepted_at = time.time()
+            self.open[job.id] = planned.name
+            try:
+                self._follow(client, job, planned, key, action, chance)
+                return
+            except (NotFound, _Undone):
+                if not self._lost.has(began_at, accepted_at):
+                    raise
+                # Redis lost the moment in which it accepted the job: submit it again, as a user would.
+                self._accounting.count("jobs submitted again")
+                if action == "conflict":  # the other body may have taken the key
+                    key = uuid.UUID(int=chance.getrandbits(128)).hex
+                action = "none"
+            finally:
+                self.open.pop(job.id, None)
+
+    def _follow(
+        self, client: Assay, job: Job, planned: PlannedJob, key: str, action: str, chance: random.Random
+    ) -> None:
+        """Follow a job to its end, and check it. Raises NotFound or _Undone if Redis does not know the job."""
+        moments = self._lost.number
         where = f"{planned.name} {job.id}"
         if action == "repeat":
             again = self._submit(client, planned, key)
             if again.id != job.id:
+                if self._lost.number != moments:
+                    raise _Undone
                 self._accounting.add_findings(
                     "idempotency", where, f"a repeated submission with the same key created another job: {again.id}"
                 )
         elif action == "conflict":
-            self._submit_another(client, planned, key, where)
+            self._submit_another(client, planned, key, where, moments)
         elif action == "cancel":
             time.sleep(chance.uniform(0.0, 1.5))
             job.cancel()
@@ -104,31 +135,43 @@ class LoadClients:
         _wait(job)
         if action == "retry":
             self._retry(job)
-            _wait(job)
-        result = _read(job, planned)
+        result = self._result(client, job.id, planned)
         self._accounting.check_job(result, planned.expected, ends_of(planned, action))
         if planned.name == "inference":
             self._compare_answers(planned, result, where)
         if action == "twice":
+            moments = self._lost.number
             time.sleep(chance.uniform(0.5, 3.0))
-            if _read(client.job(job.id), planned).rows != result.rows:
+            rows = self._result(client, job.id, planned).rows
+            if rows != result.rows and self._lost.number == moments:  # after a lost moment, items may have run again
                 self._accounting.add_findings(
                     "outcomes", where, "two reads of an ended job returned different outcomes"
                 )
-        del self.open[job.id]
+
+    def _result(self, client: Assay, job_id: str, planned: PlannedJob) -> JobResult:
+        """Wait for the end of a job, and read its rows; again if Redis lost a moment meanwhile, and perhaps the end."""
+        while True:
+            moments = self._lost.number
+            job = client.job(job_id)
+            _wait(job)
+            result = _read(job, planned)
+            if self._lost.number == moments:
+                return result
 
     def _submit(self, client: Assay, planned: PlannedJob, key: str) -> Job:
         options: Any = planned.options | {"idempotency_key": key, "metadata": {"workload": planned.name}}
         items: Any = _each(planned.items) if planned.is_streamed else planned.items
         return client.submit(planned.kind, items, planned.spec, **options)
 
-    def _submit_another(self, client: Assay, planned: PlannedJob, key: str, where: str) -> None:
+    def _submit_another(self, client: Assay, planned: PlannedJob, key: str, where: str, moments: int) -> None:
         """Submit another body with the same idempotency key, which the server must refuse."""
         other = replace(planned, items=planned.items[:-1] or planned.items * 2, expected=[], is_streamed=False)
         try:
             job = self._submit(client, other, key)
         except Conflict:
             return
+        if self._lost.number != moments:
+            raise _Undone
         self._accounting.add_findings("idempotency", where, f"another body with the same key was accepted, as {job.id}")
 
     def _pause(self, job: Job, chance: random.Random) -> None:
@@ -177,7 +220,8 @@ def _wait(job: Job) -> None:
             job.wait(30, progress=False, raise_on_failure=False)
             return
         except WaitTimeout:
-            continue
+            with suppress(Conflict):  # Redis may have lost its resumption
+                job.resume()
 
 
 def _read(job: Job, planned: PlannedJob) -> JobResult:

@@ -13,11 +13,12 @@ from contextlib import suppress
 from typing import Any
 
 from assay import Assay
-from assay.errors import AssayError, Conflict
+from assay.errors import AssayError, Conflict, NotFound
 from assay.retry import Retry
 from assay.rollouts import FullyAsyncRollouter, MessageQueueClient, ParameterSynchronizer
 
 from bench.soak.findings import Accounting, Delivery, wrong_deliveries
+from bench.soak.lost_moments import LostMoments
 from bench.soak.system_under_test import MODEL
 from tasks.jobs.states import CANCELLED, DONE, ENDED
 
@@ -44,8 +45,8 @@ STARVED_S = 3.0
 class Trainer:
     """Runs rollouts sequentially, in a thread."""
 
-    def __init__(self, url: str, accounting: Accounting, seed: int) -> None:
-        self._url, self._accounting = url, accounting
+    def __init__(self, url: str, accounting: Accounting, lost: LostMoments, seed: int) -> None:
+        self._url, self._accounting, self._lost = url, accounting, lost
         self._chance = random.Random(f"{seed}:trainer")
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="trainer")
@@ -81,17 +82,25 @@ class Trainer:
         name = chance.choice(list(SPECS))
         key = uuid.UUID(int=chance.getrandbits(128)).hex
         prompts = [{"prompt": f"{n}+{n}=", "reference": str(2 * n)} for n in range(7)]
+        began_at, moments = time.time(), self._lost.number
         rollouter = FullyAsyncRollouter(
             SPECS[name] | {"total_rollout_steps": groups}, prompts, client=client, idempotency_key=key
         )
+        accepted_at = time.time()
         self.open = rollouter.rollout
         self._accounting.count("rollouts accepted")
         self._accounting.count(f"rollouts: {name}")
         versions = Versions(rollouter, chance) if name == "versioned" else None
-        acknowledged, was_ended = self._consume(client, rollouter, versions)
-        view = rollouter.view()
-        job = view["job"]
-        delivery = Delivery(self.open, SAMPLES_EACH, job["ok"], acknowledged, view["statistics"])
+        try:
+            acknowledged, was_ended, view = self._consume(client, rollouter, versions)
+        except NotFound:
+            if not self._lost.has(began_at, accepted_at):
+                raise
+            self._accounting.count("rollouts that Redis lost")
+            self._accounting.count("rollouts ended")
+            return
+        job, is_undone = view["job"], self._lost.number != moments
+        delivery = Delivery(self.open, SAMPLES_EACH, job["ok"], acknowledged, view["statistics"], is_undone)
         where = f"{name} {self.open}"
         self._accounting.add_findings("rollouts", where, *wrong_deliveries(delivery))
         if job["failed"]:
@@ -104,9 +113,11 @@ class Trainer:
 
     def _consume(
         self, client: Assay, rollouter: FullyAsyncRollouter, versions: "Versions | None"
-    ) -> tuple[list[str], bool]:
-        """Take samples until the rollout has ended. Returns the acknowledged ids, and whether the trainer ended it."""
+    ) -> tuple[list[str], bool, dict[str, Any]]:
+        """Take samples until the rollout has ended. Returns the acknowledged ids, whether the trainer ended it, and its
+        last view."""
         chance, names, was_ended = self._chance, ("one", "two"), False
+        moments = self._lost.number
         queues = {name: self._consumer(client, name) for name in names}
         acknowledged: list[str] = []
         while True:
@@ -116,7 +127,11 @@ class Trainer:
             if not taken:
                 view = rollouter.view()
                 if view["job"]["state"] in ENDED and _is_empty(view):
-                    return acknowledged, was_ended
+                    return acknowledged, was_ended, view
+                if self._lost.number != moments:  # Redis may have lost a resumption
+                    moments = self._lost.number
+                    with suppress(Conflict):
+                        rollouter.resume_rollout()
                 if self._over.is_set():
                     was_ended = True
                     rollouter.end()  # queued samples can still be taken

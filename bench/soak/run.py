@@ -4,6 +4,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from redis.exceptions import RedisError
@@ -12,6 +13,7 @@ from bench.soak import leaks, resource_growth
 from bench.soak.fault_injector import FaultInjector
 from bench.soak.findings import Accounting
 from bench.soak.load_clients import LoadClients
+from bench.soak.lost_moments import LostMoments
 from bench.soak.report import Line, Run
 from bench.soak.resource_growth import Bound, ResourceMonitor, growth_of
 from bench.soak.rollout_trainer import Trainer
@@ -25,6 +27,8 @@ LOAD_CLIENTS = 6
 DRAIN_S, EXPIRE_S = 180.0, JOB_TTL_S + 60.0
 #: Seconds between two progress lines.
 PROGRESS_S = 15.0
+#: Seconds within which the files of a job are written after its submission.
+UPLOAD_S = 10.0
 #: Share of the time after which poison items and faults of the spared roles end, so that processes live long enough to
 #: be
 #: measured; and share after which they are measured.
@@ -57,9 +61,10 @@ class Soak:
         self.accounting, self.run = Accounting(), Run(seed, minutes, time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()))
         self._system = System(folder)
         self._monitor = ResourceMonitor(self._system, self.accounting)
-        self._faults = FaultInjector(self._system, self.accounting, seed, fault_s, progress)
-        self._clients = LoadClients(self._system.url, self.accounting, seed, LOAD_CLIENTS)
-        self._trainer = Trainer(self._system.url, self.accounting, seed)
+        self._lost = LostMoments()
+        self._faults = FaultInjector(self._system, self.accounting, self._lost, seed, fault_s, progress)
+        self._clients = LoadClients(self._system.url, self.accounting, self._lost, seed, LOAD_CLIENTS)
+        self._trainer = Trainer(self._system.url, self.accounting, self._lost, seed)
         self._started = time.monotonic()
 
     def __call__(self) -> tuple[Run, Accounting]:
@@ -125,6 +130,7 @@ class Soak:
         notes["idempotency"] = (
             f"{counts['action: repeat']} repeated keys, {counts['action: conflict']} with another body"
         )
+        notes["outcomes"] += f"; {counts['jobs submitted again']} jobs were submitted again, because Redis lost them"
         notes["rollouts"] = (
             f"{counts['rollouts ended']} of {counts['rollouts accepted']} ended; samples acknowledged: "
             f"{counts['samples acknowledged']:,}, dropped as stale: {counts['samples dropped as stale']:,}"
@@ -188,17 +194,27 @@ class Soak:
             except RedisError as error:
                 found, cached, wrong = {}, {}, [f"Redis does not answer: {error}"]
             files = list(leaks.leftover_files(system.storage, ("jobs",)))
+            forgotten = [file for file in files if self._is_forgotten(system.storage / file)]
+            files = [file for file in files if file not in forgotten]
             if (not wrong and not files) or time.monotonic() > deadline:
                 break
             time.sleep(1.0)
         self.run.keys = leaks.by_pattern(found, leaks.STATE_KEYS)
         self.accounting.notes["keys"] = f"{len(found)} keys remain in the state Redis, {len(cached)} in the cache"
         self.accounting.notes["files"] = (
-            f"{len(files)} remain in the storage; {interrupted} interrupted uploads were deleted"
+            f"{len(files)} remain in the storage, and {len(forgotten)} of jobs that Redis lost; "
+            f"{interrupted} interrupted uploads were deleted"
         )
         self.accounting.add_findings("keys", "state", *wrong)
         self.accounting.add_findings("keys", "cache", *leaks.unexpected_keys(cached, leaks.CACHE_KEYS))
         self.accounting.add_findings("files", "storage", *files)
+
+    def _is_forgotten(self, file: Path) -> bool:
+        """Return whether a file was written just after a moment that Redis lost: Redis has lost its job, too."""
+        with suppress(FileNotFoundError):
+            written_at = file.stat().st_mtime
+            return self._lost.has(written_at - UPLOAD_S, written_at)
+        return False
 
     def _check_idle_redis(self, before_mb: float) -> None:
         after_mb = self._monitor.redis_mb(self._system.state)

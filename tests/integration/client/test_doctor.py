@@ -61,9 +61,7 @@ def test_the_output_has_a_line_and_a_fix_per_problem(server: WireServer, capsys:
     assert "fix: start a worker for this queue" in said
 
 
-def test_a_job_is_repaired_and_nothing_else_is_checked(
-    server: WireServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_is_repaired_and_nothing_else_is_checked(server: WireServer, capsys: pytest.CaptureFixture[str]) -> None:
     server.held = True
     server.submit("simulated", [{"x": 1}, {"x": 2}], "")
     server.unplaced["job-0"] = 2

@@ -350,13 +350,13 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Let both workers run the remaining chunks: every job must end."""
-        for job in self.jobs:
-            self.ledger.pause(job, False)
         for worker in (0, 1):
             self.compare(worker)
         self.step_clock(HOUR_S)
         for job in self.ledger.audit().interrupted:
             self.retry(job)
+        for job in self.jobs:
+            self.ledger.pause(job, False)
         for _ in range(200):
             self.tick(0.0)
             self.ledger.fill("device", READERS)
