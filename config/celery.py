@@ -18,6 +18,7 @@ def celery_config(settings: Settings, consumed: Sequence[str] = ()) -> dict[str,
     names = list(consumed) or [_OWN_TASKS]
     return {
         "broker_url": SentinelUrl.parse(broker).broker_url() if is_sentinel(broker) else broker,
+        "broker_use_ssl": SentinelUrl.parse(broker).broker_tls() if is_sentinel(broker) else None,
         "broker_connection_retry_on_startup": True,
         # The default gives up after 100 attempts; workers must survive a Redis that is down over night.
         "broker_connection_max_retries": None,

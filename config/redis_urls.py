@@ -4,6 +4,7 @@ A Sentinel URL is `redis+sentinel://[user:password@]host:port[,host:port...]/ser
 The user and password are those of Redis; `?sentinel_password=` is the password of the Sentinels.
 """
 
+import ssl
 from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -11,6 +12,8 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 SENTINEL_SCHEMES = ("redis+sentinel://", "rediss+sentinel://")
 #: Port of a Sentinel whose port the URL does not name.
 SENTINEL_PORT = 26379
+#: Timeout in seconds of the broker connection's requests to a Sentinel that has a password.
+SENTINEL_TIMEOUT_S = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,14 @@ class SentinelUrl:
 
     def transport_options(self) -> dict[str, Any]:
         """Return the options that Celery's broker connection needs besides the URL."""
-        options = self.sentinel_options()
-        return {"master_name": self.service} | ({"sentinel_kwargs": options} if options else {})
+        if not (options := self.sentinel_options()):
+            return {"master_name": self.service}
+        timeout = {"socket_timeout": SENTINEL_TIMEOUT_S, "socket_connect_timeout": SENTINEL_TIMEOUT_S}
+        return {"master_name": self.service, "sentinel_kwargs": timeout | options}
+
+    def broker_tls(self) -> dict[str, Any] | None:
+        """Return the TLS options of Celery's broker connection, whose URL form has none; None without TLS."""
+        return {"ssl_cert_reqs": ssl.CERT_REQUIRED} if self.has_tls else None
 
 
 def is_sentinel(url: str) -> bool:

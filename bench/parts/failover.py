@@ -46,8 +46,8 @@ class Trial:
     failover_s: float
 
 
-def run_trial(lag_s: float, waits: bool) -> Trial:
-    with tempfile.TemporaryDirectory() as name, replicated_redis(Path(name), 1 + waits) as redis:
+def run_trial(lag_s: float, waits: bool, password: str = "") -> Trial:
+    with tempfile.TemporaryDirectory() as name, replicated_redis(Path(name), 1 + waits, password) as redis:
         folder = Path(name)
         journal = folder / "journal"
         stack = Stack(redis.url, folder)

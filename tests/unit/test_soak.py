@@ -26,6 +26,7 @@ from bench.soak.findings import (
     wrong_scores,
 )
 from bench.soak.load_clients import LoadClients, ends_of
+from bench.soak.lost_moments import LostMoments
 from bench.soak.report import CHECKS, Line, Run, as_json, as_markdown, is_consistent
 from bench.soak.resource_growth import MEMORY, ProcessSamples, ResourceMonitor, growth_of
 from bench.soak.rollout_trainer import wrong_end
@@ -364,7 +365,7 @@ def test_an_error_of_the_fault_injector_is_a_finding(
     accounting: Accounting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bench.soak.fault_injector.FIRST_S", 0.0)
-    faults = FaultInjector(BrokenSystem(tmp_path), accounting, 1, 0.1, lambda _: None)
+    faults = FaultInjector(BrokenSystem(tmp_path), accounting, LostMoments(), 1, 0.1, lambda _: None)
     faults.start()
     wait_for_finding(accounting, "faults")
     faults.end()
@@ -372,7 +373,7 @@ def test_an_error_of_the_fault_injector_is_a_finding(
 
 def test_an_error_of_a_load_client_is_a_finding(accounting: Accounting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.soak.load_clients.draw_job", lambda *_: 1 // 0)
-    clients = LoadClients("http://127.0.0.1:1", accounting, 1, 1)
+    clients = LoadClients("http://127.0.0.1:1", accounting, LostMoments(), 1, 1)
     clients.start()
     wait_for_finding(accounting, "load client 0")
     clients.end(PATIENCE_S)
@@ -388,7 +389,7 @@ def test_a_load_client_that_does_not_end_is_a_finding(accounting: Accounting, mo
         may_end.wait(PATIENCE_S)
 
     monkeypatch.setattr("bench.soak.load_clients.draw_job", draw_slowly)
-    clients = LoadClients("http://127.0.0.1:1", accounting, 1, 1)
+    clients = LoadClients("http://127.0.0.1:1", accounting, LostMoments(), 1, 1)
     clients.start()
     assert has_begun.wait(PATIENCE_S)
     clients.end(0)
