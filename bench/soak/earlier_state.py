@@ -64,6 +64,9 @@ class Replica:
             time.sleep(0.02)
         return False
 
+    def knows(self, key: str) -> bool:
+        return bool(self._client.exists(key))
+
     def cut_off(self) -> None:
         """Stop following: the replica lacks everything that the primary writes from now on."""
         self._client.replicaof("NO", "ONE")

@@ -5,13 +5,14 @@ import random
 import re
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.peers.adapters.assay_inference import PUT_BACK
-from bench.soak import leaks
+from bench.soak import earlier_state, leaks
 from bench.soak.fault_injector import FaultInjector
 from bench.soak.findings import (
     CANCELLED,
@@ -238,6 +239,38 @@ def test_a_report_says_whether_accounting_is_consistent_and_lists_findings() -> 
     assert "Accounting is NOT consistent." in text
     assert "rules j: 1 items without an outcome: [2]" in text
     assert {each.check for each in accounting.findings} <= CHECKS.keys()
+
+
+def test_a_request_in_a_lost_moment_may_be_undone_and_no_other() -> None:
+    lost = LostMoments()
+    assert not lost.has(0.0, 100.0)
+    lost.add(10.0, 11.0)
+    assert lost.number == 1
+    assert lost.has(10.2, 10.4)
+    assert lost.has(5.0, 50.0)
+    assert not lost.has(5.0, 9.0)
+    assert not lost.has(12.0, 13.0)
+
+
+def test_samples_that_are_delivered_again_after_a_lost_moment_are_allowed_and_lost_samples_are_not() -> None:
+    statistics = {"total_produced": 4, "total_consumed": 4, "dropped_stale_samples": 0}
+    statistics |= {"queue_size": 0, "leased_samples": 0}
+    twice = Delivery("r", 2, 2, ["a", "b", "c", "d", "a"], statistics)
+    assert wrong_deliveries(twice)
+    assert wrong_deliveries(replace(twice, is_undone=True)) == []
+    assert wrong_deliveries(replace(twice, is_undone=True, acknowledged=["a", "b", "c"]))
+    assert wrong_deliveries(replace(twice, is_undone=True, groups_ok=3))
+
+
+def test_a_file_that_redis_has_rewritten_is_not_cut(tmp_path: Path) -> None:
+    file = tmp_path / "appendonly.aof"
+    file.write_bytes(b"0123456789")
+    inode = file.stat().st_ino
+    assert not earlier_state.cut_back(file, 20, inode)
+    assert not earlier_state.cut_back(file, 5, inode + 1)
+    assert file.stat().st_size == 10
+    assert earlier_state.cut_back(file, 5, inode)
+    assert file.read_bytes() == b"01234"
 
 
 @pytest.fixture(params=list(WEIGHTS), ids=lambda make: make.__name__)
