@@ -11,7 +11,7 @@ from redis import exceptions as redis_errors
 from redis.asyncio import sentinel as asyncio_sentinel
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-from redis.sentinel import Sentinel
+from redis.sentinel import MasterNotFoundError, Sentinel
 
 from config.redis_urls import SentinelUrl, is_sentinel, redact
 from tasks.errors import RedisRefused, RedisUnavailable
@@ -95,6 +95,14 @@ def translate_redis_errors(url: str) -> Iterator[None]:
 
 def translate_redis_error(error: redis_errors.RedisError, url: str) -> RedisUnavailable | RedisRefused:
     text = str(error)
+    if isinstance(error, MasterNotFoundError):
+        if "AuthenticationError" in text:
+            return RedisRefused(
+                f"The Sentinels at {url} require a password, or refuse the given password: "
+                "add ?sentinel_password=PASSWORD to the URL."
+            )
+        # The rest of the text describes the connection objects of redis-py.
+        return RedisUnavailable(f"The Sentinels at {url} name no primary ({text.partition(' : ')[0]}).")
     if isinstance(error, redis_errors.AuthenticationError) or text.startswith(("NOAUTH", "WRONGPASS")):
         return RedisRefused(
             f"Redis at {url} requires a password, or refuses the given password: "

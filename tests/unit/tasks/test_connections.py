@@ -2,6 +2,7 @@
 
 import pytest
 from redis import exceptions
+from redis.sentinel import MasterNotFoundError
 
 from tasks.connections import redact, translate_redis_errors
 from tasks.errors import AssayError, RedisRefused, RedisUnavailable
@@ -27,6 +28,8 @@ def test_a_password_is_not_shown() -> None:
         (exceptions.ResponseError("DB index is out of range"), RedisRefused, "does not have this database"),
         (exceptions.AuthenticationError("NOAUTH"), RedisRefused, "requires a password"),
         (exceptions.NoPermissionError("NOPERM"), RedisRefused, "denies this user"),
+        (MasterNotFoundError("No master found for 'main'"), RedisUnavailable, "name no primary"),
+        (MasterNotFoundError("No master : <c> - auth:AuthenticationError"), RedisRefused, "add .sentinel_password="),
     ],
 )
 def test_each_redis_error_names_cause_and_remedy(error: Exception, kind: type[AssayError], said: str) -> None:
