@@ -35,6 +35,8 @@ UPLOAD_S = 10.0
 SPARED_FROM, MEASURED_FROM = 0.3, 0.5
 #: Allowed growth of the idle state Redis over the run, in MB: scripts, buffers, usage records.
 IDLE_GROWTH_MB = 3.0
+#: Log line of an audit that had to repair a job. The ledger causes no such job, so it is a finding.
+REPAIRED = r"stood still: \d+ items"
 #: Lines of the system's log that are counted, as regular expressions.
 LOG_PATTERNS = {
     "recovered from a dead process": r"is dead: \d+ items",
@@ -44,6 +46,8 @@ LOG_PATTERNS = {
     "Celery consumer lost": r"no message arrives although",
     "queue without a worker": r"no worker consumes",
     "Redis unavailable": r"does not answer",
+    "chunks held again after a lost moment": r"Redis lost its last moment",
+    "repaired by an audit": REPAIRED,
     "restart abandoned": r"is not started again",
     "errors with a traceback": r"^Traceback",
 }
@@ -237,6 +241,7 @@ class Soak:
         self.accounting.add_findings("processes", "after the stop", *left)
         if abandoned := re.findall(r".*is not started again.*", text):
             self.accounting.add_findings("processes", "supervision", *abandoned)
+        self.accounting.add_findings("outcomes", "audit", *re.findall(rf".*{REPAIRED}.*", text))
         for (name, how), times in ended.items():
             self.accounting.add_findings("processes", name, f"it ended unexpectedly {times} times, with {how}")
         self.accounting.notes["processes"] = f"{len(left)} remained after the stop; {ended.total()} ended unexpectedly"
