@@ -113,6 +113,8 @@ def test_a_bucket_that_does_not_exist_is_named_and_not_created(s3: S3Server) -> 
         with pytest.raises(StorageUnavailable, match="s3://missing/prefix does not exist"):
             storage.put("jobs/a/items.jsonl", BODY)
     assert s3.buckets() == ["bucket"]
+    Storage("s3://bucket/prefix").put("jobs/a/items.jsonl", BODY)
+    assert "prefix/jobs/a/items.jsonl" in s3.files("bucket")
 
 
 def test_a_host_without_the_package_of_its_storage_says_so() -> None:
