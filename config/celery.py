@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from config import queues
+from config.queues import PRIORITIES, BrokerQueues
 from config.redis_urls import SentinelUrl, is_sentinel
 from config.schedule import LATE_S, parse_schedule
 from config.settings import Settings
@@ -15,16 +15,20 @@ _OWN_TASKS = "cpu"
 def celery_config(settings: Settings, consumed: Sequence[str] = ()) -> dict[str, Any]:
     """Return the configuration of a process. `consumed`: the queues that it consumes, if it is a worker."""
     broker = settings.broker_url
-    names = list(consumed) or [_OWN_TASKS]
+    queues = BrokerQueues.of(settings)
+    declared = [each for name in consumed or [_OWN_TASKS] for each in queues.declare(name)]
     return {
         "broker_url": SentinelUrl.parse(broker).broker_url() if is_sentinel(broker) else broker,
         "broker_use_ssl": SentinelUrl.parse(broker).broker_tls() if is_sentinel(broker) else None,
         "broker_connection_retry_on_startup": True,
         # The default gives up after 100 attempts; workers must survive a Redis that is down over night.
         "broker_connection_max_retries": None,
+        # RabbitMQ closes the channel of a worker that holds a message longer than its delivery timeout. Reconnect and
+        # continue the task; without this the worker would exit, and the items would run again, for as long again.
+        "broker_channel_error_retry": queues.is_rabbitmq,
         # Short, because a request for a queue's length waits for this attempt to connect.
         "broker_connection_timeout": 2,
-        "broker_transport_options": _transport_options(settings) if not broker.startswith("amqp") else {},
+        "broker_transport_options": _rabbitmq_options() if queues.is_rabbitmq else _redis_options(settings),
         # Results live in the ledger and the cache; Celery's own result backend would duplicate them.
         "task_ignore_result": True,
         "result_backend": None,
@@ -55,12 +59,12 @@ def celery_config(settings: Settings, consumed: Sequence[str] = ()) -> dict[str,
         "task_send_sent_event": False,
         # Only declared queues exist: a wrong name raises an error at once, instead of creating a queue without readers.
         "task_create_missing_queues": False,
-        "task_queues": [queues.declare(name, broker) for name in names],
+        "task_queues": declared,
         # Must be a declared queue; every message names its queue, so the default is never used.
-        "task_default_queue": names[0],
+        "task_default_queue": declared[0].name,
         "task_default_exchange": "",
-        "task_default_routing_key": names[0],
-        "task_default_priority": queues.message_priority("normal", broker),
+        "task_default_routing_key": declared[0].name,
+        "task_default_priority": queues.message_priority("normal"),
         "timezone": "UTC",
         "beat_schedule": beat_schedule(settings),
         # Maximum seconds between two checks of the schedule by beat; its heartbeat has a separate thread.
@@ -70,7 +74,12 @@ def celery_config(settings: Settings, consumed: Sequence[str] = ()) -> dict[str,
     }
 
 
-def _transport_options(settings: Settings) -> dict[str, Any]:
+def _rabbitmq_options() -> dict[str, Any]:
+    # Without a timeout, publishing to a frozen RabbitMQ blocks without end.
+    return {"read_timeout": 15, "write_timeout": 15}
+
+
+def _redis_options(settings: Settings) -> dict[str, Any]:
     broker = settings.broker_url
     return (SentinelUrl.parse(broker).transport_options() if is_sentinel(broker) else {}) | {
         # Longer than the longest chunk: kombu does not renew it, and a shorter timeout redelivers a running task.
@@ -79,7 +88,7 @@ def _transport_options(settings: Settings) -> dict[str, Any]:
         "unacked_restore_interval": 5,
         "unacked_restore_throttle": 1,
         # A list per priority; the first list is served first.
-        "priority_steps": list(range(len(queues.PRIORITIES))),
+        "priority_steps": list(range(len(PRIORITIES))),
         # Without a timeout, publishing to a frozen Redis blocks without end.
         "socket_timeout": 15,
         "socket_connect_timeout": 5,
@@ -90,8 +99,9 @@ def _transport_options(settings: Settings) -> dict[str, Any]:
 
 def beat_schedule(settings: Settings) -> dict[str, dict[str, Any]]:
     """Return the schedule of beat: the benchmarks of the settings."""
-    priority = queues.message_priority("bulk", settings.broker_url)
+    queues = BrokerQueues.of(settings)
+    queue, priority = queues.declare_for(_OWN_TASKS, "bulk").name, queues.message_priority("bulk")
     return {
-        f"benchmark {each.name} {each.fields}": each.entry(_OWN_TASKS, priority)
+        f"benchmark {each.name} {each.fields}": each.entry(queue, priority)
         for each in parse_schedule(settings.benchmarks)
     }

@@ -78,6 +78,11 @@ class Settings(BaseSettings):
         default_factory=lambda data: data["redis_url"],
         description="Broker of Celery's queues: Redis, or RabbitMQ (`amqp://`).",
     )
+    rabbitmq_queues: Literal["classic", "quorum"] = Field(
+        "classic",
+        description="Type of the queues on RabbitMQ: `classic` with priorities, or `quorum`, replicated by a RabbitMQ "
+        "cluster, with a queue per priority. The same value for every process.",
+    )
     cache_url: str = Field(
         default_factory=lambda data: data["redis_url"],
         description="Redis that stores cached results; may evict keys.",

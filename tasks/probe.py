@@ -17,10 +17,11 @@ from redis import Redis
 from config import keys
 from tasks.app import AssayCelery, AssayTask
 
+TASK = "assay.probe"
 LIFETIME_S = 60
 
 
-@shared_task(bind=True, base=AssayTask, name="assay.probe")
+@shared_task(bind=True, base=AssayTask, name=TASK)
 def probe(self: AssayTask, /, probe_id: str) -> None:
     runtime = self.runtime
     answer = {
@@ -40,7 +41,7 @@ def probe(self: AssayTask, /, probe_id: str) -> None:
 def send_probe(app: AssayCelery, queue: str) -> str:
     """Send a probe to a queue and return its id, for reading the answer."""
     probe_id = uuid4().hex
-    app.publish("assay.probe", queue, "interactive", probe_id=probe_id)
+    app.publish(TASK, queue, "interactive", probe_id=probe_id)
     return probe_id
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from config import keys
-from config.settings import Settings
+from config.settings import Settings, variable
 from tasks.app import create_celery
 from tasks.composition import create_core
 from tasks.jobs.core import JobCore
@@ -23,13 +23,23 @@ from tests.support.redis_server import RedisServer
 
 
 class System:
-    def __init__(self, run: Callable[..., Program], state: RedisServer, cache: RedisServer, journal: Path) -> None:
+    def __init__(
+        self,
+        run: Callable[..., Program],
+        state: RedisServer,
+        cache: RedisServer,
+        journal: Path,
+        **broker: Any,
+    ) -> None:
+        """`broker`: the settings of another broker than the state Redis."""
         self._run = run
+        self._broker = {variable(name): str(value) for name, value in broker.items()}
         self.state, self.cache, self.journal = state, cache, journal
         storage = (journal.parent / "storage").as_uri()
         self.settings = Settings(
             redis_url=state.url, cache_url=cache.url, node="node1", storage_url=storage,
             data_dir=journal.parent / "data",  # as programs have it; the developer's data folder holds models
+            **broker,
         )  # fmt: skip
         self.celery = create_celery(self.settings)
         self.core: JobCore = create_core(self.settings, self.celery)
@@ -40,7 +50,7 @@ class System:
             "python", "-m", "workers.launch", pool, *arguments,
             **{"ASSAY_REDIS_URL": self.state.url, "ASSAY_CACHE_URL": self.cache.url, "ASSAY_NODE": "node1",
                "ASSAY_STORAGE_URL": self.settings.storage_url, "ASSAY_SLOTS": "cpu:2",
-               "ASSAY_SIMULATED_JOURNAL": str(self.journal)} | environment,
+               "ASSAY_SIMULATED_JOURNAL": str(self.journal)} | self._broker | environment,
         )  # fmt: skip
         self.launchers.append(launcher)
         return launcher

@@ -17,6 +17,7 @@ from typing import cast
 import psutil
 
 from config import keys
+from tasks import probe
 from tasks.connections import translate_redis_errors
 from tasks.errors import AssayError
 from tasks.jobs.dispatch.dispatcher import TASK
@@ -117,7 +118,9 @@ class Watchdog:
         holders = cast(set[str], self._state.smembers(keys.holders()))
         reserved = self._reserved()
         has_message = TASK in reserved
-        is_busy = bool(reserved) and not has_message  # with a task that may take long and holds no chunk
+        # With a task that may take long and holds no chunk. With a broker queue per priority, the message of a chunk
+        # may wait behind it.
+        is_busy = any(task not in (TASK, probe.TASK) for task in reserved) or (bool(reserved) and not has_message)
         if not first or is_busy or any(holder.startswith(f"{self._incarnation}/") for holder in holders):
             self._waiting = ("", False, 0.0)
             return

@@ -18,9 +18,11 @@ from tasks.jobs.state.outcome import checked
 
 #: Maximum seconds between two commits, and number of results that are committed at once.
 COMMIT_S, COMMIT_ITEMS = 0.2, 64
-#: Seconds after which no further chunks are taken, well before the broker would deliver the message again. It is long,
-#: because an engine runs half empty while it finishes its last items. A worker that is stopping takes no chunks anyway.
-SESSION_S = 1800.0
+#: Seconds after which no further chunks are taken. It is long, because an engine runs half empty while it finishes its
+#: last items. But the task must end, and its message be acknowledged, within `DELIVERY_TIMEOUT_S` of RabbitMQ: what
+#: remains of it is enough for an answer that takes the whole default timeout of generation, and five minutes more.
+#: A worker that is stopping takes no chunks anyway.
+SESSION_S = 900.0
 #: Seconds before an empty queue is polled again.
 TAKE_S = 0.05
 

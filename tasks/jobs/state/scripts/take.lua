@@ -1,5 +1,5 @@
--- Lease the chunk that a message names, or the next best chunk of the queue; and adopt more chunks that can run in the
--- same batch, until the batch is full.
+-- Lease the chunk that a message names, or the next best chunk of the queue, which is always a chunk of the highest
+-- waiting priority; and adopt more chunks that can run in the same batch, until the batch is full.
 --
 -- ARGV
 --   1  queue
@@ -14,6 +14,8 @@
 --   * A chunk is leased to at most one holder.
 --   * Idempotent by lease_id: a repeated call gets the same chunks, so a client may retry after a lost reply.
 --   * A worker that is stopping takes no chunk.
+--   * No chunk is taken before a chunk of a higher priority, whatever the message names: with a broker queue per
+--     priority, a worker holds a message of each, and they may come in any order.
 -- @include chunks
 -- @include clock
 -- @include events
@@ -62,7 +64,16 @@ local function take(chunk_id)
   return true
 end
 
-if not take(wanted) then
+local function priority_of(score) return math.floor(tonumber(score) / constants.PRIORITY_SPAN) end
+
+-- Return whether a chunk of a higher priority than the named chunk waits.
+local function is_outranked(chunk_id)
+  local score = redis.call('ZSCORE', keys.dispatched(queue), chunk_id)
+  local first = redis.call('ZRANGE', keys.dispatched(queue), 0, 0, 'WITHSCORES')
+  return score and priority_of(first[2]) < priority_of(score)
+end
+
+if is_outranked(wanted) or not take(wanted) then
   for _, chunk_id in ipairs(redis.call('ZRANGE', keys.dispatched(queue), 0, LOOKED_AT - 1)) do
     wanted = chunk_id
     if take(chunk_id) then break end

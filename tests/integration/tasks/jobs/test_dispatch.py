@@ -112,6 +112,21 @@ def test_an_interactive_job_is_not_stuck_behind_a_large_one(fleet: Fleet) -> Non
     assert fleet.job(large).ok == 0
 
 
+def test_a_message_of_a_bulk_chunk_does_not_overtake_an_interactive_chunk(fleet: Fleet, state: Redis) -> None:
+    """With a broker queue per priority, a worker receives the messages of its queues in any order."""
+    hand = fleet.hire()
+    bulk = fleet.submit(*items(4), spec={"cost_s": 1, "batch_items": 1}, priority="bulk")
+    interactive = fleet.submit(*items(1), priority="interactive")
+    (first, *_) = [str(chunk) for chunk in state.zrange(keys.dispatched(hand.queue), -1, -1)]
+    assert state.hget(keys.chunk(first), "job_id") == bulk
+    taken = [
+        hand.core.ledger.take(hand.queue, first, hand.runner.incarnation, hand.worker.name, lease_id)[0]
+        for lease_id in ("first", "second")
+    ]
+    assert [chunk.job_id for chunk in taken] == [interactive, bulk]
+    assert taken[1].id == first, "the message is followed where nothing of a higher priority waits"
+
+
 def test_jobs_of_equal_priority_get_equal_time_not_equal_chunks(fleet: Fleet, state: Redis) -> None:
     hand = fleet.hire()
     slow = fleet.submit(*items(100), spec={"cost_s": 0.6, "batch_items": 1})
