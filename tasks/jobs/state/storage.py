@@ -192,10 +192,10 @@ class Storage:
     def _unavailable(self, access: Access, error: Exception) -> StorageUnavailable:
         reason = (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__
         self.faults.failed(access, reason)
+        # The message of an ImportError names the package to install.
+        remedy = "" if isinstance(error, ImportError) else "Free space on it, or make it reachable; then try again."
         return StorageUnavailable(
-            f"The storage {redact(self._url)} cannot be {access}: {reason}. Free space on it, or make it reachable; "
-            "then try again.",
-            access,
+            f"The storage {redact(self._url)} cannot be {access}: {reason.rstrip('.')}. {remedy}".rstrip(), access
         )
 
     def clean_up(self, call: Callable[[], object]) -> None:

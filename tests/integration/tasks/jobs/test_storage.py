@@ -110,7 +110,9 @@ def test_an_unfinished_file_can_be_abandoned(storage: Storage) -> None:
 def test_a_bucket_that_does_not_exist_is_named_and_not_created(s3: S3Server) -> None:
     storage = Storage("s3://missing/prefix")
     for _ in range(2):
-        with pytest.raises(StorageUnavailable, match="s3://missing/prefix does not exist"):
+        with pytest.raises(
+            StorageUnavailable, match="s3://missing/prefix cannot be written: The specified bucket does not exist"
+        ):
             storage.put("jobs/a/items.jsonl", BODY)
     assert s3.buckets() == ["bucket"]
     Storage("s3://bucket/prefix").put("jobs/a/items.jsonl", BODY)
@@ -129,4 +131,4 @@ for use in (lambda: storage.read("jobs/a"), lambda: storage.put("jobs/a", b""), 
         print(error)
 """
     said = in_another_process("s3://bucket/prefix", code).splitlines()
-    assert said == ["The storage s3://bucket/prefix cannot be used: Install s3fs to access S3"] * 3
+    assert said == ["The storage s3://bucket/prefix cannot be read: Install s3fs to access S3."] * 3
