@@ -49,7 +49,7 @@ class JobCore(CoreParts):
 
     def kept_file(self, job: Job, name: str) -> bytes:
         """Return a file that a kind stored beside the job's outcomes. Raise StoredFileMissing."""
-        return self.storage.read(file_path(job.layout.folder_of(job.id), name))
+        return self.storage.read(file_path(job.layout.folder_of(job.id), name), within="")
 
     def explain(self, job_id: str, index: int) -> dict[str, Any]:
         """Return the reason why this item was a cache hit or a miss."""

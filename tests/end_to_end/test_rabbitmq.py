@@ -27,6 +27,8 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 Run = Callable[..., Program]
 FORMS = ("classic", "quorum")
+#: Queues of the fixture `system`.
+QUEUES = ("cpu", "gpu.node1.0", "gpu.node1.1")
 PROFILES = '[profiles.main]\nbase_url = "{url}"\nmodels = ["development"]\n'
 
 
@@ -177,15 +179,18 @@ def test_a_worker_killed_in_the_middle_of_a_job_loses_nothing(system: System) ->
 
 @pytest.mark.parametrize("how", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL])
 def test_rabbitmq_restarted_in_the_middle_of_a_job(
-    system: System, rabbitmq: RabbitMqServer, how: signal.Signals
+    system: System, rabbitmq: RabbitMqServer, form: str, how: signal.Signals
 ) -> None:
+    if form == "quorum":
+        names = [each.name for queue in QUEUES for each in system.celery.queues.declare(queue)]
+        wait_until(lambda: rabbitmq.has_saved(names), "RabbitMQ has saved the queues")
     job = system.submit(*items(400), spec={"cost_s": 0.01, "batch_items": 10})
     system.wait_for_progress(job, 50)
     rabbitmq.stop(how)
     rabbitmq.start()
     ended = system.finish(job)
     assert (ended.state, ended.ok, ended.failed) == ("done", 400, 0)
-    for queue in ("cpu", "gpu.node1.0", "gpu.node1.1"):
+    for queue in QUEUES:
         # A probe may be lost while the broker starts, and unlike a chunk it is not announced again.
         wait_until(
             lambda queue=queue: ask(system.celery, system.core.state, queue, 5),

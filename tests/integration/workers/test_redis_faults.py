@@ -88,7 +88,7 @@ def test_a_full_disk_under_the_state_redis_is_named(run: Callable[..., Program],
 
 
 def test_a_state_redis_with_an_eviction_policy_causes_a_warning(run: Callable[..., Program], tmp_path: Path) -> None:
-    with RedisServer(tmp_path / "redis", "cache") as server:
+    with RedisServer(tmp_path / "redis", "cache", "--maxmemory", "256mb") as server:
         launcher = run("python", "-m", "workers.launch", "beat", ASSAY_REDIS_URL=server.url)
         launcher.wait_for("holds Assay's state but evicts keys")
 

@@ -11,6 +11,7 @@
 -- Invariants:
 --   * A chunk is ended only for the holder of its lease. When it ends, each of its items is counted, away or pending.
 --   * Chunks of the stage that no worker has taken are pending again.
+-- @allow-oom
 -- @include chunks
 -- @include clock
 -- @include jobs
