@@ -19,13 +19,14 @@ class Consumer(CeleryConsumer):
         default_steps = tuple(step for step in CeleryConsumer.Blueprint.default_steps if "delayed_delivery" not in step)
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        established = self.connection._connection if self.connection else None
+        # Not its property `connection`, which would connect again.
+        established: Any = vars(self.connection).get("_connection") if self.connection else None
         transport = self.connection.transport if self.connection else None
         channels: list[Any] = list(transport.channels or ()) if isinstance(transport, Transport) else []
         super().on_connection_error_after_connected(exc)
         if isinstance(established, AmqpConnection):
             # Celery only drops it. After a timeout RabbitMQ would still deliver messages to it, which nobody reads.
-            established.collapse()
+            established.collapse()  # type: ignore[attr-defined]  # the stubs do not know it
         for channel in channels:
             # kombu keeps a callback that requeues unacknowledged messages at exit; here the ledger does this.
             channel.qos._on_collect.cancel()
