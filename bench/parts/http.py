@@ -30,7 +30,9 @@ STREAMS = 200
 #: The attributes that `web/gunicorn_config.py` expects of an application, for applications other than ours.
 EXTENSIONS = """
 from unittest.mock import MagicMock
+from opentelemetry.trace import NoOpTracer
 app.extensions["assay"] = MagicMock()
+app.extensions["assay"].core.tracer = NoOpTracer()
 """
 EMPTY = f"""
 from flask import Flask

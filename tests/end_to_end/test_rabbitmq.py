@@ -70,6 +70,15 @@ def system(started: Callable[..., System], rabbitmq: RabbitMqServer, form: str) 
     return system
 
 
+#: A form that a test has among the slow tests, because the default run has the other form of it.
+SLOW_CLASSIC = pytest.mark.parametrize(
+    "form", [pytest.param("classic", marks=pytest.mark.slow), "quorum"], indirect=True
+)
+SLOW_QUORUM = pytest.mark.parametrize(
+    "form", ["classic", pytest.param("quorum", marks=pytest.mark.slow)], indirect=True
+)
+
+
 def items(number: int) -> list[dict[str, Any]]:
     return [{"x": x} for x in range(number)]
 
@@ -78,6 +87,7 @@ def incarnations(system: System) -> set[str]:
     return {worker.incarnation for worker in system.core.registry.workers()}
 
 
+@SLOW_QUORUM
 def test_jobs_of_every_kind_are_run(
     started: Callable[..., System], rabbitmq: RabbitMqServer, form: str, run: Run, tmp_path: Path
 ) -> None:
@@ -165,6 +175,7 @@ def test_messages_are_counted_whatever_their_priority(
     assert all(system.core.state.blpop([keys.probe(each)], timeout=int(PATIENCE_S)) for each in PRIORITIES)
 
 
+@SLOW_CLASSIC
 def test_a_worker_killed_in_the_middle_of_a_job_loses_nothing(system: System) -> None:
     job = system.submit(*items(300), spec={"cost_s": 0.01, "batch_items": 10})
     system.wait_for_progress(job, 20)
@@ -177,6 +188,7 @@ def test_a_worker_killed_in_the_middle_of_a_job_loses_nothing(system: System) ->
     assert (ended.state, ended.ok, ended.failed) == ("done", 300, 0)
 
 
+@SLOW_CLASSIC
 @pytest.mark.parametrize("how", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL])
 def test_rabbitmq_restarted_in_the_middle_of_a_job(
     system: System, rabbitmq: RabbitMqServer, form: str, how: signal.Signals
@@ -198,7 +210,7 @@ def test_rabbitmq_restarted_in_the_middle_of_a_job(
         )
 
 
-@pytest.mark.parametrize("form", ["classic", pytest.param("quorum", marks=pytest.mark.slow)], indirect=True)
+@SLOW_QUORUM
 def test_an_item_that_outlasts_the_delivery_timeout_is_computed_once(
     started: Callable[..., System], form: str, tmp_path: Path
 ) -> None:
