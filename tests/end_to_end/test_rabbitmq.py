@@ -188,14 +188,16 @@ def test_a_worker_killed_in_the_middle_of_a_job_loses_nothing(system: System) ->
     assert (ended.state, ended.ok, ended.failed) == ("done", 300, 0)
 
 
-@SLOW_CLASSIC
+@SLOW_QUORUM
 @pytest.mark.parametrize("how", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL])
 def test_rabbitmq_restarted_in_the_middle_of_a_job(
     system: System, rabbitmq: RabbitMqServer, form: str, how: signal.Signals
 ) -> None:
     if form == "quorum":
-        names = [each.name for queue in QUEUES for each in system.celery.queues.declare(queue)]
-        wait_until(lambda: rabbitmq.has_saved(names), "RabbitMQ has saved the queues")
+        # RabbitMQ 3.10 saves the name of a new quorum queue some time after its declaration. A node that is killed
+        # before has no leader for the queue any more, and consumers of it wait forever. An orderly stop saves it.
+        rabbitmq.stop(signal.SIGTERM)
+        rabbitmq.start()
     job = system.submit(*items(400), spec={"cost_s": 0.01, "batch_items": 10})
     system.wait_for_progress(job, 50)
     rabbitmq.stop(how)

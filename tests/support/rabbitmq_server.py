@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -47,13 +46,6 @@ class RabbitMqServer:
         number = next(self._hosts)
         assert number < HOSTS, "raise HOSTS"
         return self._url(f"test{number}")
-
-    def has_saved(self, queues: Iterable[str]) -> bool:
-        """Return whether the node would find these quorum queues again after SIGKILL. RabbitMQ 3.10 saves the name of a
-        new queue some time after its declaration; a node that is killed before has no leader for the queue any more,
-        and consumers of it wait forever."""
-        names = b"".join(path.read_bytes() for path in self._folder.glob("mnesia/**/names.dets"))
-        return all(queue.encode() in names for queue in queues)
 
     def start(self) -> None:
         # Erlang would start its port mapper as a daemon, which would outlive the node.

@@ -1,13 +1,11 @@
 """Celery consumer that closes its connections after the connection to the broker is lost.
 
 On Redis, kombu closes a channel by reading its remaining messages. This fails when Redis is gone, and then nothing is
-closed: every restart of Redis leaked a socket, and some 300 KB with it, until the worker ended. On RabbitMQ, Celery
-never closes the old connection.
+closed: every restart of Redis leaked a socket, and some 300 KB with it, until the worker ended.
 """
 
 from typing import Any
 
-from amqp import Connection as AmqpConnection
 from celery.worker.consumer import Consumer as CeleryConsumer
 from kombu.transport.redis import Transport
 
@@ -19,14 +17,9 @@ class Consumer(CeleryConsumer):
         default_steps = tuple(step for step in CeleryConsumer.Blueprint.default_steps if "delayed_delivery" not in step)
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        # Not its property `connection`, which would connect again.
-        established: Any = vars(self.connection).get("_connection") if self.connection else None
         transport = self.connection.transport if self.connection else None
         channels: list[Any] = list(transport.channels or ()) if isinstance(transport, Transport) else []
         super().on_connection_error_after_connected(exc)
-        if isinstance(established, AmqpConnection):
-            # Celery only drops it. After a timeout RabbitMQ would still deliver messages to it, which nobody reads.
-            established.collapse()  # type: ignore[attr-defined]  # the stubs do not know it
         for channel in channels:
             # kombu keeps a callback that requeues unacknowledged messages at exit; here the ledger does this.
             channel.qos._on_collect.cancel()

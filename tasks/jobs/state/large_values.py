@@ -8,7 +8,7 @@ from uuid import uuid4
 from tasks.errors import StorageUnavailable, StoredFileMissing
 from tasks.jobs.state.ledger import Attachment, Settled
 from tasks.jobs.state.ledger_format import STUB_PREFIX
-from tasks.jobs.state.storage import ROOT, Storage, file_path, folder_path, values_path
+from tasks.jobs.state.storage import Storage, file_path, folder_path, values_path
 
 #: Maximum size of an outcome in Redis, in bytes.
 LINE_BYTES = 64 * 1024
@@ -102,7 +102,7 @@ class LargeValues:
             return False
         return True
 
-    def resolved(self, folder: str, line: str, within: str = ROOT) -> str:
+    def resolved(self, folder: str, line: str, within: str | None = None) -> str:
         """Return the outcome that a stub refers to. A line that is not a stub is returned unchanged. `within`: a folder
         that exists while the storage does."""
         if not line.startswith(STUB_PREFIX):

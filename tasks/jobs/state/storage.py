@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Folder of the folders of jobs: it exists while the storage does, once anything was written.
-ROOT = "jobs"
 #: Number of bytes read at a time when a file is streamed.
 PAGE_BYTES = 1 << 20
 #: Default timeout of a call in seconds (`ASSAY_STORAGE_TIMEOUT_S`).
@@ -119,16 +117,16 @@ class Storage:
         with self.writing(path) as file:
             file.write(body)
 
-    def read(self, path: str, start: int | None = None, stop: int | None = None, within: str = ROOT) -> bytes:
-        """Return bytes of a file. `within`: a folder of the file that exists while the storage does; empty if there may
-        be none, as before the first write."""
+    def read(self, path: str, start: int | None = None, stop: int | None = None, within: str | None = None) -> bytes:
+        """Return bytes of a file. `within`: a folder of the file that exists while the storage does, by default the
+        first of its path; empty if there may be none, as before the first write."""
         filesystem, root = self._filesystem
         with self._named(path, within):
             return cast(bytes, self._run("read", lambda: filesystem.cat_file(f"{root}/{path}", start=start, end=stop)))
 
     def pages(self, path: str) -> Iterator[bytes]:
         filesystem, root = self._filesystem
-        with self._named(path, ROOT):
+        with self._named(path):
             file = self._run("read", lambda: filesystem.open(f"{root}/{path}", "rb"))
             try:
                 while page := self._run("read", lambda: file.read(PAGE_BYTES)):
@@ -171,12 +169,13 @@ class Storage:
         return result
 
     @contextmanager
-    def _named(self, path: str, within: str) -> Iterator[None]:
+    def _named(self, path: str, within: str | None = None) -> Iterator[None]:
         """Translate FileNotFoundError of a read."""
+        folder = path.split("/", 1)[0] if within is None else within
         try:
             yield
         except FileNotFoundError as error:
-            if (within or not self.is_local) and (missing := self._missing_above(within)):
+            if (folder or not self.is_local) and (missing := self._missing_above(folder)):
                 raise self._unavailable("read", FileNotFoundError(f"{missing} is missing")) from error
             raise StoredFileMissing(f"{path} does not exist in the storage {redact(self._url)} any more.") from error
 
@@ -257,7 +256,7 @@ class NewFile:
 
 
 def folder_path(name: str) -> str:
-    return f"{ROOT}/{name}"
+    return f"jobs/{name}"
 
 
 def items_path(name: str) -> str:
